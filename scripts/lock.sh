@@ -7,7 +7,7 @@ flags="--quiet --universal --python-version 3.11 --generate-hashes --no-header -
 # shellcheck disable=SC2086
 .cache/lock/bin/uv pip compile $flags pyproject.toml -o requirements/run.txt
 # shellcheck disable=SC2086
-.cache/lock/bin/uv pip compile $flags --extra operator --extra server --extra routing --extra otel --group dev -c requirements/run.txt pyproject.toml -o requirements/dev.txt
+.cache/lock/bin/uv pip compile $flags --extra operator --extra server --extra routing --extra otel --extra mcp --group dev -c requirements/run.txt pyproject.toml -o requirements/dev.txt
 # In a cluster, operator and server run with the versions that were tested.
 # shellcheck disable=SC2086
 .cache/lock/bin/uv pip compile $flags --extra operator --extra server --extra otel -c requirements/dev.txt pyproject.toml -o requirements/operator.txt

@@ -334,6 +334,71 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/orgs/{org}/sessions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+            };
+            cookie?: never;
+        };
+        /** List the sessions of agents. */
+        get: operations["get-orgs-org-sessions"];
+        put?: never;
+        /** Start a session of an agent; only this answer contains its key. */
+        post: operations["post-orgs-org-sessions"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/orgs/{org}/sessions/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** End a session; all its sandboxes are deleted. */
+        delete: operations["delete-orgs-org-sessions-name"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/orgs/{org}/sessions/{name}/lease": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        get?: never;
+        /** Renew the lease of a session. */
+        put: operations["put-orgs-org-sessions-name-lease"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/orgs/{org}/audit": {
         parameters: {
             query?: never;
@@ -535,6 +600,26 @@ export interface paths {
         };
         /** List ended sandboxes, the newest first. */
         get: operations["get-orgs-org-ended-sandboxes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/orgs/{org}/usage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+            };
+            cookie?: never;
+        };
+        /** Add up how long sandboxes lived, by label. */
+        get: operations["get-orgs-org-usage"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1602,6 +1687,33 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
+         * AgentSession
+         * @description A session of an agent. The names of its sandboxes begin with its name and `-`.
+         */
+        AgentSession: {
+            /** @description Name of the session. */
+            name: string;
+            /** @description Name of the key that started it. */
+            keyName: string;
+            /**
+             * Format: date-time
+             * @description Time of its start.
+             */
+            createdAt: string;
+            /**
+             * Format: date-time
+             * @description End of its lease.
+             */
+            expiresAt: string;
+            /** @description Number of its sandboxes. */
+            sandboxes: number;
+            /**
+             * @description The key of the session; only in the answer that starts it.
+             * @default
+             */
+            key?: string;
+        };
+        /**
          * ApiKey
          * @description A key. Only the answer that creates it contains the secret `key`.
          */
@@ -1614,7 +1726,7 @@ export interface components {
              * @description Role of the key.
              * @enum {unknown}
              */
-            role: "admin" | "member" | "viewer";
+            role: "admin" | "agent" | "member" | "viewer";
             /**
              * Format: date-time
              * @description Time of its creation.
@@ -1644,6 +1756,47 @@ export interface components {
              * @default []
              */
             scope?: string[];
+            /**
+             * @description Limits of a key for agents.
+             * @default null
+             */
+            limits?: components["schemas"]["AgentLimits"] | null;
+            /**
+             * @description Hours that its ended sandboxes lived; only for agents.
+             * @default null
+             */
+            usedHours?: number | null;
+        };
+        /**
+         * AgentLimits
+         * @description The limits of a key for agents.
+         */
+        AgentLimits: {
+            /** @description Value of the label `dayfly.dev/owner`, which its sandboxes get. */
+            owner: string;
+            /** @description Plugins that it may use. */
+            plugins: components["schemas"]["AllowedPlugin"][];
+            /** @description Maximum number of sandboxes at the same time. */
+            maxSandboxes: number;
+            /** @description Longest time to live of a sandbox, such as `8h`. */
+            maxTtl: string;
+            /** @description Hours for which all its sandboxes may live together. */
+            budgetHours: number;
+        };
+        /**
+         * AllowedPlugin
+         * @description A published plugin that an agent may use.
+         */
+        AllowedPlugin: {
+            /** @description `NAME` for all versions, or `NAME@PATTERN`, such as `postgres@1.*`. */
+            plugin: string;
+            /**
+             * @description Patterns of allowed values by param. An agent can give no other param.
+             * @default {}
+             */
+            params?: {
+                [key: string]: string[];
+            };
         };
         /**
          * Attempt
@@ -2404,11 +2557,13 @@ export interface components {
              * @description Role of the key.
              * @enum {unknown}
              */
-            role: "admin" | "member" | "viewer";
+            role: "admin" | "agent" | "member" | "viewer";
             /** @description Seconds until it expires; without it, it does not expire. */
             expiresInSeconds?: number;
-            /** @description Terms like `name:ci-*`; without it, the organisation. */
+            /** @description Terms like `name:ci-*`; without it, the organisation. For agents only `cluster:PATTERN`. */
             scope?: string[];
+            /** @description Limits of a key for agents. */
+            limits?: components["schemas"]["AgentLimits"];
         };
         /**
          * NewPlugin
@@ -2490,6 +2645,17 @@ export interface components {
             seconds: number;
         };
         /**
+         * NewSession
+         * @description A session of an agent to start.
+         */
+        NewSession: {
+            /**
+             * @description Lease after which the session ends, unless it is renewed.
+             * @default null
+             */
+            lease?: components["schemas"]["Seconds"] | null;
+        };
+        /**
          * Nothing
          * @description An empty object.
          */
@@ -2527,12 +2693,36 @@ export interface components {
              * @description Role of the key.
              * @enum {unknown}
              */
-            role: "admin" | "member" | "viewer";
+            role: "admin" | "agent" | "member" | "viewer";
             /**
              * @description Terms of the key's scope; absent for the whole organisation.
              * @default []
              */
             scope?: string[];
+            /**
+             * @description Limits of a key for agents; absent for others.
+             * @default null
+             */
+            agent?: components["schemas"]["AgentUsage"] | null;
+        };
+        /**
+         * AgentUsage
+         * @description The limits of a key for agents, and the part that is used. They are common to all sessions of the key.
+         */
+        AgentUsage: {
+            /** @description Limits of the key. */
+            limits: components["schemas"]["AgentLimits"];
+            /** @description Number of its sandboxes. */
+            sandboxes: number;
+            /** @description Unused hours of its budget. */
+            hoursLeft: number;
+            /** @description The start of the names of its sandboxes. */
+            prefix: string;
+            /**
+             * @description Name of the session; absent without one.
+             * @default
+             */
+            session?: string;
         };
         /**
          * Output
@@ -2599,7 +2789,7 @@ export interface components {
              * @description Role of the key.
              * @enum {unknown}
              */
-            role: "admin" | "member" | "viewer";
+            role: "admin" | "agent" | "member" | "viewer";
             /** @description Name of the key. */
             name: string;
             /** @description ID of the key. */
@@ -3350,6 +3540,11 @@ export interface components {
             routingKey: string;
             /** @description Time of its creation. */
             createdAt: string;
+            /**
+             * @description Name of the key that created it; absent if it is unknown.
+             * @default
+             */
+            createdBy?: string;
             /** @description Time of the last change of its spec. */
             updatedAt: string;
             /** @description Spec as applied, with defaults. */
@@ -3566,6 +3761,38 @@ export interface components {
              * @description End of the lease.
              */
             until: string;
+        };
+        /**
+         * Usage
+         * @description The usage of sandboxes within a period.
+         */
+        Usage: {
+            /** @description Key of the label, `createdBy` or `cluster`. */
+            by: string;
+            /**
+             * Format: date-time
+             * @description Begin of the period.
+             */
+            since: string;
+            /**
+             * Format: date-time
+             * @description End of the period.
+             */
+            until: string;
+            /** @description Sums, the most hours first. */
+            sums: components["schemas"]["UsageSum"][];
+        };
+        /**
+         * UsageSum
+         * @description The usage of the sandboxes with one value of a label.
+         */
+        UsageSum: {
+            /** @description Value of the label; empty for sandboxes without it. */
+            value: string;
+            /** @description Number of sandboxes. */
+            sandboxes: number;
+            /** @description Hours that they lived within the period. */
+            hours: number;
         };
         /**
          * WhyAbandon
@@ -4459,6 +4686,144 @@ export interface operations {
             "5XX": components["responses"]["5XX"];
         };
     };
+    "get-orgs-org-sessions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentSession"][];
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
+    "post-orgs-org-sessions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewSession"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentSession"];
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            412: components["responses"]["412"];
+            413: components["responses"]["413"];
+            415: components["responses"]["415"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
+    "delete-orgs-org-sessions-name": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Nothing"];
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            412: components["responses"]["412"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
+    "put-orgs-org-sessions-name-lease": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Seconds"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Until"];
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            412: components["responses"]["412"];
+            413: components["responses"]["413"];
+            415: components["responses"]["415"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
     "get-orgs-org-audit": {
         parameters: {
             query?: {
@@ -4858,6 +5223,8 @@ export interface operations {
             query?: {
                 /** @description Only objects with these labels: `team=pay,!draft`. May be repeated. */
                 label?: string;
+                /** @description Whether to list only sandboxes that a key with the caller's name created. */
+                mine?: boolean;
                 /** @description Only objects with a later name. */
                 after?: string;
                 /** @description The maximum number of objects, at least 1. */
@@ -4942,6 +5309,42 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["EndedRun"][];
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
+    "get-orgs-org-usage": {
+        parameters: {
+            query?: {
+                /** @description Key of a label, `createdBy` (the default) or `cluster`. */
+                by?: string;
+                /** @description Begin of the period, in RFC 3339; by default 30 days before its end. */
+                since?: string;
+                /** @description End of the period, in RFC 3339; by default now. */
+                until?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Usage"];
                 };
             };
             400: components["responses"]["400"];

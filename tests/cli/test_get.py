@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import re
 from typing import TYPE_CHECKING
@@ -59,6 +60,17 @@ def test_output_formats(demo: Cli):
     refused(demo("why", "demo", "-o", "name"), 2, "these objects have no names")
     refused(demo("get", "-o", "xml"), 2, "'xml' is not one of json, yaml, name, wide and jsonpath=QUERY")
     refused(demo("get", "-o", "jsonpath=$.a["), 2, "is not a JSONPath query")
+
+
+def test_mine_lists_only_sandboxes_of_the_local_user(demo: Cli):
+    user = getpass.getuser()
+    assert demo("get", "--mine", "-o", "name").out == "demo\n"
+    assert demo("get", "resources", "--mine", "-o", "name").out == "db\n"
+    assert f" {user} " in demo("get", "-o", "wide").out.splitlines()[1]
+    assert f"Created by:    {user}\n" in demo("get", "sandbox", "demo").out
+    assert json.loads(demo("get", "-o", "json").out)[0]["createdBy"] == user
+    refused(demo("get", "routegroups", "--mine"), 2, "--mine is for lists of sandboxes")
+    refused(demo("get", "sandbox", "demo", "--mine"), 2, "--mine is for lists of sandboxes")
 
 
 def test_times_in_json_are_rfc_3339(demo: Cli):

@@ -41,7 +41,7 @@ def person() -> Iterator[Person]:
     home = Path(tempfile.mkdtemp(prefix="ada-"))
     (home / "dayfly").symlink_to(ROOT)
     machine = {name: value for name, value in os.environ.items() if not name.startswith(_CONFIGURING)}
-    found = Person(home, {**machine, "HOME": str(home), "NO_COLOR": "1"})
+    found = Person(home, {**machine, "HOME": str(home), "LOGNAME": "ada", "NO_COLOR": "1"})
     yield found
     left = (home / ".local" / "state" / "dayfly" / "url").exists()
     if left:

@@ -76,8 +76,8 @@ def install_advice(extra: str) -> str:
     """Return the advice how to install an extra, for the way in which this Dayfly was installed."""
     root = checkout()
     if root is not None:
-        # Only the development environment has Envoy; the environment for clusters has all other extras.
-        return f"install it with: {root}/scripts/setup.sh {'dev' if extra == 'routing' else 'operator'}"
+        # Only the development environment has Envoy and MCP; the environment for clusters has all other extras.
+        return f"install it with: {root}/scripts/setup.sh {'dev' if extra in ('routing', 'mcp') else 'operator'}"
     if not (origin := _origin()):
         return f"install Dayfly with its extra, from its checkout: {_installer()} 'CHECKOUT[{extra}]'"
     return f"install it with: {_installer()} 'dayfly[{extra}] @ {origin}'"

@@ -65,6 +65,8 @@ GROUPS = {
         "key": "Create, list and delete API keys.",
         "cluster": "Add, list and remove clusters, and the tokens of their agents.",
         "audit": "Show or verify the audit log of changes.",
+        "usage": "Show how long sandboxes lived, by label.",
+        "mcp": "Serve tools for coding agents (Model Context Protocol).",
     },
     "Kubernetes": {
         "operator": "Run the operator of a Kubernetes cluster.",

@@ -27,6 +27,7 @@ from dayfly.server.api.overview import OverviewApi
 from dayfly.server.api.pool_metrics import PoolMetrics
 from dayfly.server.api.reports import Reports
 from dayfly.server.api.routing_rules import RoutingRulesApi
+from dayfly.server.api.usage_api import UsageApi
 from dayfly.server.catalog.baseline_api import BaselineApi
 from dayfly.server.catalog.baselines import LocalBaselines
 from dayfly.server.catalog.plugins import PluginApi
@@ -40,6 +41,7 @@ from dayfly.server.http.route_table import API, describe_unsupported
 from dayfly.server.http.shared_slots import CALLERS_SHARE, LongPollSlots
 from dayfly.server.http.tls import CertificateReloader
 from dayfly.server.records.run_records import read_entries
+from dayfly.server.runs.agent_sessions import AgentSessions, SessionKeys
 from dayfly.server.runs.group_strategy import GroupStrategy
 from dayfly.server.runs.group_sweep import GroupSweep
 from dayfly.server.runs.pool_endpoints import PoolEndpoints
@@ -48,6 +50,7 @@ from dayfly.server.runs.reset_endpoint import ResetEndpoint
 from dayfly.server.runs.run_secrets import SecretStores
 from dayfly.server.runs.run_service import RunService
 from dayfly.server.runs.sandbox_strategy import SandboxStrategy
+from dayfly.server.runs.session_sweep import SessionSweep
 from dayfly.server.sync.agents.agent_api import AgentApi
 from dayfly.server.sync.agents.agent_service import AgentService
 from dayfly.server.sync.host_sync import HostSync
@@ -106,7 +109,8 @@ def create_app(
     services = _Services(store, _create_links(org, hosts, store.notifier), agents or AgentService(store), secrets)
     publisher = services.create_publisher(receiver) if receiver else None
     clusters = Clusters(store, {org: hosts}, version)
-    all_keys = FirstMatch(keys, StoredKeys(store)) if keys else StoredKeys(store)
+    stored_keys = StoredKeys(store)
+    all_keys = FirstMatch(*([keys] if keys else []), stored_keys, SessionKeys(store, stored_keys))
     sessions = PageSessions(store, all_keys, tls=tls)
     routes = [
         *sessions.routes(),
@@ -140,6 +144,7 @@ class _Services:
         self._strategy = GroupStrategy(store, links, self.sync)
         self._groups = RunService(store, links, self.sync, self._strategy)
         self._pools = RunService(store, links, self.sync, PoolStrategy(store, links, self.sync))
+        self._session_sweep = SessionSweep(store, self._sandboxes)
         self._sweep = GroupSweep(store, links, self.sync, self._groups, self._strategy)
 
     def create_publisher(self, receiver: EventReceiver) -> CloudEventPublisher:
@@ -159,6 +164,7 @@ class _Services:
         for service in (*services, self._pools):
             yield from service.routes()
             yield from Reports(store, links, service, closing, slots).routes()
+        yield from UsageApi(store).routes()
         yield from AgentApi(self._agents).routes()
 
     @contextlib.asynccontextmanager
@@ -169,6 +175,7 @@ class _Services:
         await self._agents.load_mailboxes()
         works = {"sync": self.sync.run(), "baselines": local.run()}
         works |= {"groups": self._sweep.run(), "agents": self._agents.run()}
+        works["agent sessions"] = self._session_sweep.run()
         works |= {"events": publisher.run()} if publisher else {}
         tasks = [asyncio.create_task(work, name=name) for name, work in works.items()]
         try:
@@ -214,7 +221,7 @@ def _create_links(org: str, hosts: Mapping[str, HostTransport], notifier: Change
 
 def _stored_object_routes(store: Store, local: LocalBaselines) -> Iterator[Route]:
     """Return the routes of objects without runs."""
-    for each in (ApiKeys(store), Audit(store), PluginApi(store), BaselineApi(store, local)):
+    for each in (ApiKeys(store), AgentSessions(store), Audit(store), PluginApi(store), BaselineApi(store, local)):
         yield from each.routes()
 
 

@@ -87,6 +87,7 @@ class Sandbox(ApiObject, frozen=True, kw_only=True):
     name: Annotated[str, doc("Name of the sandbox.")]
     routing_key: Annotated[str, doc("Routing key that routes requests to its forks.")]
     created_at: Annotated[dt.datetime, doc("Time of its creation.")]
+    created_by: Annotated[str, doc("Name of the key that created it; absent if it is unknown.")] = ""
     updated_at: Annotated[dt.datetime, doc("Time of the last change of its spec.")]
     spec: Annotated[dict[str, Any], doc("Spec as applied, with defaults.")]
     endpoints: Annotated[tuple[Endpoint, ...], doc("Endpoints of the spec and of its forks.")]

@@ -63,7 +63,10 @@ class ClusterBackend:
         self._loop.run(self._client.close())
         self._loop.close()
 
-    def sandboxes(self) -> list[RunView]:
+    def sandboxes(self, *, mine: bool = False) -> list[RunView]:
+        if mine:
+            message = "--mine is for a server: a cluster does not record who created a sandbox"
+            raise DayflyError(Exit.USAGE, message, "select by label: dayfly get -l KEY=VALUE --context NAME")
         return [_view(each) for each in self._run(self._objects.list_all(SANDBOX_DICTS))]
 
     def groups(self) -> list[RunView]:

@@ -82,8 +82,9 @@ class ServerBackend:
         self.flags = client.flags
         self._views: dict[str, tuple[Any, RunView]] = {}
 
-    def sandboxes(self) -> list[RunView]:
-        return [self._view(each, each["name"]) for each in self.client.get("sandboxes")]
+    def sandboxes(self, *, mine: bool = False) -> list[RunView]:
+        found = self.client.get("sandboxes", mine="true" if mine else None)
+        return [self._view(each, each["name"]) for each in found]
 
     def groups(self) -> list[RunView]:
         return [self._view(each, subject.group_subject(each["name"])) for each in self.client.get("routegroups")]
@@ -212,7 +213,9 @@ class ServerBackend:
         if view is None or before != found:
             key, report = found.get("routingKey", ""), self.report(name)
             status = {**found["status"], "endpoints": found.get("endpoints", [])}
-            view = RunView(found["name"], found["createdAt"], key, found["spec"], report, status)
+            view = RunView(
+                found["name"], found["createdAt"], key, found["spec"], report, status, found.get("createdBy", "")
+            )
             self._views[name] = found, view
         return view
 

@@ -25,6 +25,7 @@ class RunView(NamedTuple):
     spec: Any
     report: Report
     status: Any = None
+    created_by: str = ""
 
 
 class LogTimeOptions(NamedTuple):
@@ -61,8 +62,12 @@ class Backend(Protocol):
     flags: str
     """Options that make a command use this backend; empty or with a leading space."""
 
-    def sandboxes(self) -> list[RunView]:
-        """Return all sandboxes, sorted by name."""
+    def sandboxes(self, *, mine: bool = False) -> list[RunView]:
+        """Return all sandboxes, or only sandboxes of the caller, sorted by name.
+
+        Raises:
+            DayflyError: `mine` is set, and the backend does not record who created a sandbox.
+        """
 
     def sandbox(self, name: str) -> RunView:
         """Return one sandbox or route group."""

@@ -46,22 +46,24 @@ class _Listing:
     Args:
         terms: The label selector.
         name: The only object to select; empty for all.
+        mine: Whether to list only sandboxes that the caller created, or their resources.
     """
 
     title, titles = "sandbox", "sandboxes"
     header: tuple[str, ...] = (
         *("SANDBOX", "PHASE", "REASON", "PROGRESS", "AGE"),
-        *("ROUTING KEY", "CLUSTER", "EXPIRES", "LABELS"),
+        *("ROUTING KEY", "CLUSTER", "EXPIRES", "CREATED BY", "LABELS"),
     )
     elastic = ""
-    wide = 4
+    wide = 5
     """The number of columns at the end that only `-o wide` shows."""
     keys = 1
     """The number of columns at the beginning that identify an object."""
 
-    def __init__(self, terms: tuple[Term, ...], name: str) -> None:
+    def __init__(self, terms: tuple[Term, ...], name: str, *, mine: bool = False) -> None:
         self.terms = terms
         self.name = name
+        self.mine = mine
 
     @property
     def subject(self) -> str:
@@ -70,7 +72,7 @@ class _Listing:
 
     def fetch(self, host: Backend) -> list[RunView]:
         """Return all runs of the kind."""
-        return host.sandboxes()
+        return host.sandboxes(mine=self.mine)
 
     def rows_of(self, runs: Iterable[RunView]) -> list[Any]:
         """Return the objects that are listed for some runs."""
@@ -90,8 +92,8 @@ class _Listing:
         one: RunView = each["run"]
         report = one.report
         state = (run_view.phase(report), run_view.reason(report), run_view.progress(report))
-        more = (one.routing_key, one.spec.get("cluster", ""), run_view.expiry(one.status or {}), run_view.labels(one))
-        return (one.name, *state, show.age(one.created), *more)
+        more = (one.routing_key, one.spec.get("cluster", ""), run_view.expiry(one.status or {}))
+        return (one.name, *state, show.age(one.created), *more, one.created_by, run_view.labels(one))
 
 
 class _Groups(_Listing):
@@ -138,6 +140,7 @@ _LISTINGS = {"sandboxes": _Listing, "routegroups": _Groups, "resources": _Resour
 @options.name_argument("kind", "kinds", required=False, default="sandboxes")
 @options.name_argument("name", "names_of_kind", required=False, default="")
 @options.labels
+@click.option("--mine", is_flag=True, help="List only sandboxes that you created, or their resources.")
 @click.option("-w", "--watch", is_flag=True, help="Print the table, then each row that changes, until Ctrl-C.")
 @options.backend_options
 @options.list_output
@@ -146,6 +149,7 @@ def command(
     name: str,
     labels: tuple[str, ...],
     *,
+    mine: bool,
     watch: bool,
     context: str | None,
     namespace: str | None,
@@ -158,10 +162,12 @@ def command(
     kind, name = _parse_kind(kind, name)
     if name and labels and kind != "resources":
         raise click.UsageError("give either a name or --label", click.get_current_context())
+    if mine and (kind in ("routegroups", "pools") or (name and kind == "sandboxes")):
+        raise click.UsageError("--mine is for lists of sandboxes and resources", click.get_current_context())
     if kind == "pools":
         _print_pools(name, labels, context, namespace, output, watch=watch)
         return
-    listing = _LISTINGS[kind](parse(labels), name)
+    listing = _LISTINGS[kind](parse(labels), name, mine=mine)
     host = hosts.find(context, namespace)
     if watch:
         _watch(host, listing, output)

@@ -26,7 +26,7 @@ def command() -> None:
 @click.argument("name")
 @click.option(
     "--role",
-    type=click.Choice(["viewer", "member", "admin"]),
+    type=click.Choice(["viewer", "member", "admin", "agent"]),
     default="member",
     show_default=True,
     help="What the key may do.",
@@ -43,13 +43,51 @@ def command() -> None:
     metavar="KIND:PATTERN",
     help="Limit the key to name:PATTERN, cluster:PATTERN or plugin:PATTERN, such as name:ci-*; repeat for several.",
 )
+@click.option("--owner", metavar="VALUE", help="For an agent: the value of the label dayfly.dev/owner.")
+@click.option(
+    "--plugin",
+    "plugins",
+    multiple=True,
+    metavar="NAME[@PATTERN]",
+    help="For an agent: a plugin that it may use, such as postgres or postgres@1.*; repeat for several.",
+)
+@click.option(
+    "--param",
+    "params",
+    multiple=True,
+    metavar="PLUGIN.PARAM=PATTERN",
+    help="For an agent: an allowed value of a param, such as postgres.size=small; repeat for several.",
+)
+@click.option("--max-sandboxes", type=int, metavar="N", help="For an agent: sandboxes at the same time (default 3).")
+@click.option("--max-ttl", metavar="TTL", help="For an agent: the longest time to live of a sandbox (default 8h).")
+@click.option("--budget", type=int, metavar="HOURS", help="For an agent: hours for all its sandboxes together.")
 @options.output
-def create(name: str, role: str, expires: float | None, scope: tuple[str, ...], output: str | None) -> None:
-    """Create a key and print it. It is shown only this once."""
+def create(
+    name: str,
+    role: str,
+    expires: float | None,
+    scope: tuple[str, ...],
+    owner: str | None,
+    plugins: tuple[str, ...],
+    params: tuple[str, ...],
+    max_sandboxes: int | None,
+    max_ttl: str | None,
+    budget: int | None,
+    output: str | None,
+) -> None:
+    """Create a key and print it. It is shown only this once.
+
+    The role agent is for coding agents. It needs --owner, --plugin and --budget.
+    """
     if expires is not None and expires < 1:
         raise click.UsageError("--expires must be at least 1s", click.get_current_context())
     body: dict[str, object] = {"name": name, "role": role} | ({"expiresInSeconds": int(expires)} if expires else {})
     body |= {"scope": list(scope)} if scope else {}
+    given = {"owner": owner, "maxSandboxes": max_sandboxes, "maxTtl": max_ttl, "budgetHours": budget}
+    if role == "agent":
+        body["limits"] = _limits({key: value for key, value in given.items() if value is not None}, plugins, params)
+    elif plugins or params or any(value is not None for value in given.values()):
+        raise click.UsageError("limits are only for --role agent", click.get_current_context())
     made = ServerClient.open().post("keys", body=body)
     if output:
         show.emit(made, output)
@@ -58,6 +96,22 @@ def create(name: str, role: str, expires: float | None, scope: tuple[str, ...], 
         f'Created the key {made["id"]} for "{name}" ({describe_rights(role, scope)}). It cannot be shown again:'
     )
     show.print_line(made["key"])
+
+
+def _limits(given: dict[str, object], plugins: Sequence[str], params: Sequence[str]) -> dict[str, object]:
+    """Return the limits of a key for agents, as in the REST API."""
+    if not {"owner", "budgetHours"} <= given.keys() or not plugins:
+        raise click.UsageError("--role agent needs --owner, --plugin and --budget", click.get_current_context())
+    allowed: dict[str, dict[str, list[str]]] = {each.partition("@")[0]: {} for each in plugins}
+    for each in params:
+        place, equals, pattern = each.partition("=")
+        plugin, dot, param = place.rpartition(".")
+        if not equals or not dot or plugin not in allowed:
+            problem = f"--param {each}: write PLUGIN.PARAM=PATTERN, with the name of a --plugin"
+            raise click.UsageError(problem, click.get_current_context())
+        allowed[plugin].setdefault(param, []).append(pattern)
+    found = [{"plugin": each, "params": allowed[each.partition("@")[0]]} for each in plugins]
+    return {"maxSandboxes": 3, "maxTtl": "8h", **given, "plugins": found}
 
 
 @command.command("list")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import ipaddress
 import re
 import socket
 from pathlib import Path
@@ -16,11 +15,10 @@ import click
 from dayfly.cli import installed, options
 from dayfly.cli.command_classes import NounGroup
 from dayfly.cli.local import server_process
-from dayfly.cli.local.server_process import listen_on
+from dayfly.cli.local.server_process import is_loopback, listen_on, parse_address
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.client.home import Home
-from dayfly.spec.scalars import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -83,9 +81,9 @@ def command(
     """
     if ctx.invoked_subcommand:
         return
-    host, port = _parse_address(listen)
+    host, port = parse_address(listen, "--listen")
     certificate = _check_certificate(tls_cert, tls_key)
-    if certificate is None and not plain and not _is_loopback(host):
+    if certificate is None and not plain and not is_loopback(host):
         message = f"keys would be sent unencrypted to {listen}"
         raise DayflyError(Exit.USAGE, message, "add --tls-cert and --tls-key, or --plain behind a proxy with TLS")
     receiver = None
@@ -94,7 +92,7 @@ def command(
 
         receiver = event_receiver.build_receiver(events_to, options.parse_webhook_servers(webhooks))
     server_process.log_warnings()
-    settings = _ServerOptions(certificate, rate, _is_loopback(host), receiver)
+    settings = _ServerOptions(certificate, rate, is_loopback(host), receiver)
     # The objects of the start-up are permanent. Garbage collections during the start would take a seventh of its time.
     gc.disable()
     try:
@@ -230,21 +228,6 @@ def _open_store(database: str | None, *, must_exist: bool = False) -> Iterator[S
         yield store
     finally:
         store.close()
-
-
-def _parse_address(listen: str) -> tuple[str, int]:
-    host, colon, written = listen.rpartition(":")
-    port = numbers.parse_whole(written, numbers.MAX_PORT)
-    if not (colon and host) or port is None:
-        raise DayflyError(Exit.USAGE, f"{listen!r} is not an address to listen on", "write --listen HOST:PORT")
-    return host.removeprefix("[").removesuffix("]"), port
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _check_certificate(chain: str | None, key: str | None) -> Certificate | None:

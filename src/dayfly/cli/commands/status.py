@@ -41,7 +41,10 @@ def command(output: str | None) -> None:
     counts = Counter(_state(sandbox) for sandbox in sandboxes)
     pid = None if is_remote() else home.server_process()
     if output:
-        troubled = [{"name": one["name"], "state": _state(one), **one["status"]} for one in _unready(sandboxes)]
+        troubled = [
+            {key: one[key] for key in ("name", "createdBy") if key in one} | {"state": _state(one), **one["status"]}
+            for one in _unready(sandboxes)
+        ]
         found = {"home": str(home.path), "url": client.address.url, "version": version, "process": pid}
         show.emit({**found, "counts": {word: counts[word] for word in _ORDER}, "notReady": troubled}, output)
         return
@@ -56,8 +59,10 @@ def command(output: str | None) -> None:
     )
     if unready := _unready(sandboxes):
         show.print_line()
-        rows = [(one["name"], _state(one), one["status"].get("message", "")) for one in unready]
-        show.print_table(("SANDBOX", "STATE", "MESSAGE"), rows, elastic="MESSAGE")
+        rows = [
+            (one["name"], _state(one), one.get("createdBy", ""), one["status"].get("message", "")) for one in unready
+        ]
+        show.print_table(("SANDBOX", "STATE", "CREATED BY", "MESSAGE"), rows, elastic="MESSAGE")
 
 
 def _state(sandbox: Any) -> str:

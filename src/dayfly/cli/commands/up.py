@@ -288,12 +288,22 @@ def _application(
         store,
         hosts,
         org=ORGANISATION,
-        keys=single_key(settings.key),
+        keys=single_key(settings.key, name=_user_name()),
         version=__version__,
         receiver=settings.receiver,
         secret_stores=secrets,
         baseline_hosts=(baselines,),
     )
+
+
+def _user_name() -> str:
+    """Return the name of the local user; a container may have users without one."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"user {os.getuid()}"
 
 
 def _receiver(url: str | None, allowed: frozenset[str], home: Home) -> EventReceiver | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import os
 import select
@@ -19,6 +20,7 @@ from dayfly.cli.local.guard import MARK
 from dayfly.client.address import Address
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.execute.process.ci_marks import without_ci_marks
+from dayfly.spec.scalars import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -167,6 +169,27 @@ def continue_in_background() -> Callable[[], None]:
 def _exit_code(child: int) -> int:
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     return code if code >= 0 else _SIGNAL_BASE - code
+
+
+def parse_address(listen: str, option: str) -> tuple[str, int]:
+    """Return the host and port of an option.
+
+    Raises:
+        DayflyError: it has another form.
+    """
+    host, colon, written = listen.rpartition(":")
+    port = numbers.parse_whole(written, numbers.MAX_PORT)
+    if not (colon and host) or port is None:
+        raise DayflyError(Exit.USAGE, f"{listen!r} is not an address to listen on", f"write {option} HOST:PORT")
+    return host.removeprefix("[").removesuffix("]"), port
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only programs of this machine reach an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 @contextlib.contextmanager

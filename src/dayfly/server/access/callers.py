@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 PAGE = "dayfly-page"
 """The header that the page sends. Forms and links of other sites cannot send it."""
+AGENT = "agent"
+"""The role of keys for agents in the API."""
 LOCAL = "local"
 """The only organisation of a home's server."""
 
@@ -53,6 +55,11 @@ class Caller(NamedTuple):
     key_id: str
     name: str
     scope: Scope = WHOLE
+
+    @property
+    def role_name(self) -> str:
+        """The role in the API; a key for agents has the rights of a member for its sandboxes."""
+        return AGENT if self.scope.agent else self.role.api_name
 
 
 class Requester(Protocol):
@@ -93,9 +100,9 @@ class Cookies(Protocol):
 class SingleKey:
     """The only key of a home, with the role admin. Its digest is compared in constant time."""
 
-    def __init__(self, key: str, org: str = LOCAL) -> None:
+    def __init__(self, key: str, org: str, name: str) -> None:
         self._known = digest(key)
-        self._caller = Caller(org, Role.ADMIN, self._known.hex()[:8], "this home")
+        self._caller = Caller(org, Role.ADMIN, self._known.hex()[:8], name)
 
     async def caller(self, key: str) -> Caller | None:
         return self._caller if hmac.compare_digest(digest(key), self._known) else None
@@ -104,9 +111,9 @@ class SingleKey:
         return self._caller if key_id == self._caller.key_id else None
 
 
-def single_key(key: str, org: str = LOCAL) -> Keys:
-    """Return keys with a single key that has the role admin."""
-    return SingleKey(key, org)
+def single_key(key: str, org: str = LOCAL, name: str = "this home") -> Keys:
+    """Return keys with a single key that has a name and the role admin."""
+    return SingleKey(key, org, name)
 
 
 class FirstMatch:

@@ -8,10 +8,13 @@ concern the whole organisation: keys, tokens and the audit log.
 from __future__ import annotations
 
 import enum
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.scalars.glob import Glob
+
+if TYPE_CHECKING:
+    from dayfly.server.access.agent_limits import AgentLimits
 
 MAX_TERMS = 16
 KINDS = ("cluster", "name", "plugin")
@@ -40,18 +43,36 @@ class ScopedObject(Protocol):
     @property
     def scope_cluster(self) -> str: ...
 
+    @property
+    def creator_key(self) -> str: ...
+
+    @property
+    def session(self) -> str: ...
+
+
+class Agent(NamedTuple):
+    """A key for agents: its ID, the session of the request (empty without one), and its limits."""
+
+    key: str
+    session: str
+    limits: AgentLimits
+
 
 class Scope(NamedTuple):
-    """Patterns for clusters, names and plugins. Without patterns it is the whole organisation."""
+    """Patterns for clusters, names and plugins. Without patterns it is the whole organisation.
+
+    A key for agents also sees only sandboxes that it created, and in a session only those of the session.
+    """
 
     clusters: tuple[Glob, ...] = ()
     names: tuple[Glob, ...] = ()
     plugins: tuple[Glob, ...] = ()
+    agent: Agent | None = None
 
     @property
     def is_whole(self) -> bool:
         """Whether it is the whole organisation."""
-        return not (self.clusters or self.names or self.plugins)
+        return not (self.clusters or self.names or self.plugins or self.agent)
 
     @property
     def has_runs(self) -> bool:
@@ -68,6 +89,8 @@ class Scope(NamedTuple):
 
     def includes(self, found: ScopedObject) -> bool:
         """Return whether it includes a sandbox or route group."""
+        if self.agent is not None and (found.creator_key, found.session) != (self.agent.key, self.agent.session):
+            return False
         return self.includes_name(found.name) and self.includes_cluster(found.scope_cluster)
 
     def allows_publishing(self, plugin: str) -> bool:
@@ -87,6 +110,16 @@ class Scope(NamedTuple):
 
 
 WHOLE = Scope()
+
+
+def agent_scope(id_: str, limits: AgentLimits, clusters: tuple[Glob, ...], session: str = "") -> Scope:
+    """Return the scope of a key for agents.
+
+    Names of its sandboxes begin with its session, or with a prefix of its ID. So a name that is already used reveals
+    nothing about other sandboxes.
+    """
+    prefix = session or f"k{id_[:7]}"
+    return Scope(clusters=clusters, names=(Glob(f"{prefix}-*"),), agent=Agent(id_, session, limits))
 
 
 def _any(globs: tuple[Glob, ...], value: str) -> bool:
@@ -109,7 +142,7 @@ def parse(terms: Any, keys: Path = ("scope",)) -> Scope:
             kind, pattern = _split(term, (*keys, index))
             found[kind].append(Glob(pattern, (*keys, index)))
     faults.settle()
-    return Scope(*(tuple(found[kind]) for kind in KINDS))
+    return Scope(clusters=tuple(found["cluster"]), names=tuple(found["name"]), plugins=tuple(found["plugin"]))
 
 
 def _split(term: Any, keys: Path) -> tuple[str, str]:

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from dayfly.lib.clock import now_ms
 from dayfly.plan.reason_catalog import CATALOGUE, SECTIONS
 from dayfly.server.access import callers
+from dayfly.server.access.agent_limits import HOUR_S
 from dayfly.server.admin import audit, cluster_tokens
 from dayfly.server.db.tables import clusters, organisations, resource_pools, route_groups, sandboxes
 from dayfly.server.http import openapi, preconditions
@@ -16,6 +17,7 @@ from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import serve
 from dayfly.server.http.preconditions import Tagged
 from dayfly.server.http.request_data import apply_limit, rfc3339
+from dayfly.server.records import agent_budget
 from dayfly.spec.errors import SpecError, quote
 
 if TYPE_CHECKING:
@@ -71,9 +73,19 @@ class Clusters:
             return caller.org if found is None else str(found)
 
         org = {"name": caller.org, "displayName": await self._store.for_org(caller.org).read(name)}
-        user: dict[str, Any] = {"role": caller.role.api_name}
+        user: dict[str, Any] = {"role": caller.role_name}
         if not caller.scope.is_whole:
             user["scope"] = caller.scope.terms
+        if agent := caller.scope.agent:
+            usage = await self._store.for_org(caller.org).read(lambda rows: agent_budget.read_usage(rows, agent.key))
+            left = max(agent.limits.budget_seconds - usage.taken_seconds, 0)
+            user["agent"] = {
+                "limits": agent.limits,
+                "sandboxes": usage.sandboxes,
+                "hoursLeft": round(left / HOUR_S, 2),
+                "prefix": caller.scope.names[0].prefix,
+                **({"session": agent.session} if agent.session else {}),
+            }
         return {"orgs": [org], "user": user, "featureFlags": {}}
 
     async def health(self, _request: Request) -> Any:

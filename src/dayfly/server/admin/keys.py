@@ -4,7 +4,7 @@ A key is `dfk_ID_SECRET`. The ID identifies its row and is not secret; the secre
 database contains no usable keys. Secret scanners recognise the prefix, and the checksum in the last six characters
 distinguishes real keys from examples.
 
-A key with a scope is stored with a role that older servers without scopes do not know, so they reject it.
+A key with a scope or with limits is stored with a role that older servers do not know, so they reject it.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ import hmac
 import secrets
 import string
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from dayfly.lib.clock import now_ms
-from dayfly.server.access import callers, scopes
-from dayfly.server.access.callers import Caller, Role
+from dayfly.server.access import agent_limits, callers, scopes
+from dayfly.server.access.agent_limits import HOUR_S, AgentLimits
+from dayfly.server.access.callers import AGENT, Caller, Role
 from dayfly.server.access.scopes import WHOLE, Scope
 from dayfly.server.admin import audit
 from dayfly.server.admin.audit import Actor
 from dayfly.server.db.store import StoreError, WriteConflictError
-from dayfly.server.db.tables import api_keys, organisations, page_sessions
+from dayfly.server.db.tables import agent_sessions, api_keys, organisations, page_sessions
 from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import serve
 from dayfly.server.http.request_data import read_json, rfc3339
@@ -101,11 +102,11 @@ class ApiKeys:
         return await self._store.for_org(callers.get_caller(request).org).read(work)
 
     async def create(self, request: Request) -> Any:
-        name, role, seconds, scope = _parse(await read_json(request))
+        name, role, seconds, scope, limits = _parse(await read_json(request))
         who = audit.get_actor(request)
 
         def work(rows: Rows) -> Any:
-            key, id_ = create(rows, name, role, who=who, seconds=seconds, scope=scope)
+            key, id_ = create(rows, name, role, who=who, seconds=seconds, scope=scope, limits=limits)
             return {**_describe(rows.execute(rows.select(api_keys).where(api_keys.c.id == id_)).one()), "key": key}
 
         return await self._store.for_org(who.org).write(work)
@@ -119,13 +120,23 @@ class ApiKeys:
                     404, f"no key {quote(id_)} here; the ID of a key is the part between its two underscores"
                 )
             rows.execute(rows.delete(page_sessions).where(page_sessions.c.key == id_))
+            rows.execute(rows.update(agent_sessions).where(agent_sessions.c.key == id_).values(expires_at=0))
             audit.append(rows, who, "revoke", f"keys/{id_}")
 
         await self._store.for_org(who.org).write(work)
         return {}
 
 
-def create(rows: Rows, name: str, role: Role, *, who: Actor, seconds: int = 0, scope: Scope = WHOLE) -> tuple[str, str]:
+def create(
+    rows: Rows,
+    name: str,
+    role: Role,
+    *,
+    who: Actor,
+    seconds: int = 0,
+    scope: Scope = WHOLE,
+    limits: AgentLimits | None = None,
+) -> tuple[str, str]:
     """Create a key; return it and its ID. The key itself is not stored.
 
     Args:
@@ -135,21 +146,29 @@ def create(rows: Rows, name: str, role: Role, *, who: Actor, seconds: int = 0, s
         who: The author.
         seconds: When it expires; 0 for never.
         scope: Its scope.
+        limits: The limits of a key for agents; its role is member.
     """
     id_, drawn, now = secrets.token_hex(8), secrets.token_urlsafe(32), now_ms()
     secret = drawn + checksum(f"{PREFIX}_{id_}_{drawn}")
+    limited = limits is not None or not scope.is_whole
     row = {
         "id": id_,
         "name": name,
-        "role": role.api_name if scope.is_whole else SCOPED,
-        "scope": "" if scope.is_whole else msgspec.json.encode(_Scoped(role.api_name, scope.terms)).decode(),
+        "role": AGENT if limits else role.api_name if scope.is_whole else SCOPED,
+        "scope": msgspec.json.encode(_Scoped(role.api_name, scope.terms, limits)).decode() if limited else "",
         "digest": callers.digest(secret).hex(),
         "created_at": now,
         "created_by": who.key,
         "expires_at": now + seconds * 1000 if seconds else None,
     }
     rows.insert(api_keys, row)
-    audit.append(rows, who, "create", f"keys/{id_}", " ".join([role.api_name, *scope.terms, name]))
+    audit.append(
+        rows,
+        who,
+        "create",
+        f"keys/{id_}",
+        " ".join([str(row["role"]) if limits else role.api_name, *scope.terms, name]),
+    )
     return f"{PREFIX}_{id_}_{secret}", id_
 
 
@@ -199,18 +218,29 @@ def _record_use(rows: Rows, id_: str, now: int) -> None:
     rows.execute(rows.update(api_keys).where(api_keys.c.id == id_).values(last_used_at=now))
 
 
-def _parse(body: Any) -> tuple[str, Role, int, Scope]:
+class NewKey(NamedTuple):
+    """The key in the body of a request. A key for agents has limits and the role member."""
+
+    name: str
+    role: Role
+    seconds: int
+    scope: Scope
+    limits: AgentLimits | None
+
+
+def _parse(body: Any) -> NewKey:
     if not isinstance(body, dict):
         raise RequestError(400, 'the body must be a mapping, as {"name": "ci", "role": "member"}')
     faults = Faults()
-    for key in sorted(body.keys() - {"name", "role", "expiresInSeconds", "scope"}):
-        faults.found.append(SpecError("unknown field; there are name, role, expiresInSeconds and scope", (key,)))
+    for key in sorted(body.keys() - {"name", "role", "expiresInSeconds", "scope", "limits"}):
+        problem = "unknown field; there are name, role, expiresInSeconds, scope and limits"
+        faults.found.append(SpecError(problem, (key,)))
     name, role, seconds = body.get("name"), body.get("role"), body.get("expiresInSeconds")
     if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_LENGTH or not name.isprintable():
         problem = f"must be one line of at most {MAX_NAME_LENGTH} printable characters"
         faults.found.append(SpecError(problem, ("name",)))
-    if not isinstance(role, str) or role not in ROLES:
-        faults.found.append(SpecError(f"must be one of {', '.join(ROLES)}", ("role",)))
+    if not isinstance(role, str) or role not in (*ROLES, AGENT):
+        faults.found.append(SpecError(f"must be one of {', '.join((*ROLES, AGENT))}", ("role",)))
     # Only a missing field means a key without expiry or scope; 0, null and an empty list are errors.
     if "expiresInSeconds" in body and (type(seconds) is not int or not 0 < seconds <= 3660 * DAY_S):
         problem = "must be a whole number of seconds from 1 to ten years; without it the key does not expire"
@@ -220,15 +250,24 @@ def _parse(body: Any) -> tuple[str, Role, int, Scope]:
         scope = scopes.parse(body["scope"]) if "scope" in body else WHOLE
     if scope.plugins and role in (Role.VIEWER.api_name, Role.MEMBER.api_name):
         faults.found.append(SpecError(f"plugin: needs the role admin, since a {role} cannot publish", ("scope",)))
+    limits = None
+    if role == AGENT:
+        if scope.names or scope.plugins:
+            faults.found.append(SpecError("only cluster: is for keys for agents; limits have plugins", ("scope",)))
+        with faults:
+            limits = agent_limits.parse(body.get("limits"))
+    elif "limits" in body:
+        faults.found.append(SpecError("are only for keys with the role agent", ("limits",)))
     faults.settle()
-    return str(name), ROLES[str(role)], int(seconds or 0), scope
+    return NewKey(str(name), ROLES.get(str(role), Role.MEMBER), int(seconds or 0), scope, limits)
 
 
 class _Scoped(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The stored scope and role of a key with a scope."""
+    """The stored role, scope and limits of a key with a scope or limits."""
 
     role: str
     scope: list[str]
+    limits: AgentLimits | None = None
 
 
 def _rights(row: Row[Any]) -> tuple[Role, Scope] | None:
@@ -237,6 +276,9 @@ def _rights(row: Row[Any]) -> tuple[Role, Scope] | None:
         if row.role != SCOPED and not row.scope:
             return ROLES[row.role], WHOLE
         found = msgspec.json.decode(row.scope, type=_Scoped)
+        if row.role == AGENT and found.limits is not None:
+            clusters = scopes.parse(found.scope).clusters if found.scope else ()
+            return ROLES[found.role], scopes.agent_scope(row.id, found.limits, clusters)
         scope = scopes.parse(found.scope)
         return None if row.role != SCOPED or scope.is_whole else (ROLES[found.role], scope)
     except (KeyError, msgspec.MsgspecError, SpecError):
@@ -250,9 +292,13 @@ def _caller(row: Row[Any]) -> Caller | None:
 
 def _describe(row: Row[Any]) -> dict[str, Any]:
     role, scope = _rights(row) or (None, WHOLE)
-    found: dict[str, Any] = {"id": row.id, "name": row.name, "role": role.api_name if role else row.role}
+    shown = role.api_name if role and not scope.agent else row.role
+    found: dict[str, Any] = {"id": row.id, "name": row.name, "role": shown}
     found |= {"createdAt": rfc3339(row.created_at), "createdBy": row.created_by}
-    if not scope.is_whole:
+    if scope.agent:
+        found |= {"limits": scope.agent.limits, "usedHours": round(row.used_seconds / HOUR_S, 2)}
+        found |= {"scope": [f"cluster:{each.text}" for each in scope.clusters]} if scope.clusters else {}
+    elif not scope.is_whole:
         found["scope"] = scope.terms
     for field, at in (("expiresAt", row.expires_at), ("lastUsedAt", row.last_used_at)):
         if at is not None:

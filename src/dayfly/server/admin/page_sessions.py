@@ -175,6 +175,6 @@ def _cookie_name(headers: Headers, *, tls: bool) -> str:
 
 
 def _describe(caller: Caller, until: int) -> dict[str, Any]:
-    found: dict[str, Any] = {"org": caller.org, "role": caller.role.api_name, "name": caller.name, "key": caller.key_id}
+    found: dict[str, Any] = {"org": caller.org, "role": caller.role_name, "name": caller.name, "key": caller.key_id}
     found = found if caller.scope.is_whole else {**found, "scoped": True}
     return {**found, "expiresAt": rfc3339(until)} if until else found

@@ -13,6 +13,7 @@ import msgspec
 from dayfly import compile as compiler
 from dayfly.lib.clock import now_ms
 from dayfly.server.access import callers
+from dayfly.server.access.scopes import WHOLE
 from dayfly.server.admin import audit
 from dayfly.server.db.store import WriteConflictError
 from dayfly.server.db.tables import plugins, sandbox_plugins, sandboxes
@@ -77,7 +78,7 @@ class PluginApi:
         scope = callers.get_caller(request).scope
 
         def work(rows: Rows) -> Any:
-            found = _read_rows(rows)
+            found = [row for row in _read_rows(rows) if _may_use(scope, row.name, row.version)]
             if wanted == semver.LATEST:
                 found = list({row.name: row for row in reversed(found)}.values())[::-1]
             return _describe(rows, unreadable_rows.read_readable(found, _decode_row)[0], scope)
@@ -88,7 +89,7 @@ class PluginApi:
         name, wanted, scope = request.path_params["name"], _version(request), callers.get_caller(request).scope
 
         def work(rows: Rows) -> Any:
-            found = _find(rows, name, wanted)
+            found = _find(rows, name, wanted, scope)
             version = _tag(found.plugin.version, found)
             return Tagged(_describe(rows, [found], scope)[0] | _readme(rows, found.plugin), version)
 
@@ -98,7 +99,8 @@ class PluginApi:
         name, scope = request.path_params["name"], callers.get_caller(request).scope
 
         def work(rows: Rows) -> Any:
-            return _describe(rows, unreadable_rows.read_readable(_read_rows(rows, name), _decode_row)[0], scope)
+            found = [row for row in _read_rows(rows, name) if _may_use(scope, row.name, row.version)]
+            return _describe(rows, unreadable_rows.read_readable(found, _decode_row)[0], scope)
 
         return await self._org_store(request).read(work)
 
@@ -223,9 +225,14 @@ def _version(request: Request) -> str:
         raise RequestError(400, f"query parameter version: {fault}") from None
 
 
-def _find(rows: Rows, name: str, version: str) -> Published:
+def _may_use(scope: Scope, name: str, version: str) -> bool:
+    """Return whether a key may see a version. A key for agents only sees versions that it may use."""
+    return scope.agent is None or scope.agent.limits.allows_plugin(f"{name}@{version}")
+
+
+def _find(rows: Rows, name: str, version: str, scope: Scope = WHOLE) -> Published:
     for row in _read_rows(rows, name):
-        if version in (semver.LATEST, row.version):
+        if version in (semver.LATEST, row.version) and _may_use(scope, name, row.version):
             return _decode_row(row)
     which = "" if version == semver.LATEST else f" version {version}"
     raise RequestError(404, f"resource plugin {quote(name)}{which} not found")

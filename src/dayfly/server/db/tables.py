@@ -55,8 +55,10 @@ api_keys = Table(
     Column("created_by", String(253), nullable=False),
     Column("expires_at", BigInteger),
     Column("last_used_at", BigInteger),
-    # The scope as JSON; empty for a key without one.
+    # The scope and the limits as JSON; empty for a key without them.
     Column("scope", Text, nullable=False, server_default=""),
+    # For a key for agents: how long its ended sandboxes lived, which is used from its budget.
+    Column("used_seconds", BigInteger, nullable=False, server_default="0"),
     Index("api_keys_by_org", "org", "created_at"),
 )
 
@@ -73,6 +75,21 @@ page_sessions = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=False),
     Index("page_sessions_by_end", "expires_at"),
+)
+
+# Sessions of agents. When a session expires, its sandboxes are deleted, and its row after them. `digest` is the SHA-256
+# of the secret in the session's key.
+agent_sessions = Table(
+    "agent_sessions",
+    metadata,
+    Column("id", String(16), primary_key=True),
+    Column("org", String(253), nullable=False),
+    Column("key", String(32), nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Index("agent_sessions_by_key", "org", "key"),
+    Index("agent_sessions_by_end", "expires_at"),
 )
 
 cluster_tokens = Table(
@@ -160,6 +177,13 @@ sandboxes = Table(
     Column("abandon", Text),
     # Increased by each write, which detects a concurrent change.
     Column("revision", Integer, nullable=False, server_default="1"),
+    # Name and ID of the key that created it; empty if an older server created it.
+    Column("created_by", String(253), nullable=False, server_default=""),
+    Column("creator_key", String(32), nullable=False, server_default=""),
+    # The session of an agent, and the seconds that are reserved for it from the budget of the agent's key.
+    Column("session", String(16), nullable=False, server_default=""),
+    Column("reserved_seconds", BigInteger, nullable=False, server_default="0"),
+    Index("sandboxes_by_creator", "org", "creator_key", "session"),
     Index("sandboxes_by_name", "org", "name", unique=True),
 )
 
@@ -287,6 +311,9 @@ ended_sandboxes = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("ended_at", BigInteger, nullable=False),
     Column("abandoned", Boolean),
+    # As in `sandboxes`.
+    Column("creator_key", String(32), nullable=False, server_default=""),
+    Column("session", String(16), nullable=False, server_default=""),
     # The request that ended it (JSON), which is the request to abandon it if there was one; NULL if unknown.
     Column("stop", Text),
     # Whether a create step is known to have failed; NULL if an older server archived it.
@@ -294,6 +321,21 @@ ended_sandboxes = Table(
     Index("ended_sandboxes_by_name", "org", "name", "ended_at"),
     Index("ended_sandboxes_by_end", "org", "ended_at"),
     Index("ended_sandboxes_abandoned", "org", "abandoned", "ended_at"),
+)
+
+# How long an ended sandbox lived, for 400 days. `labels` is JSON.
+sandbox_usage = Table(
+    "sandbox_usage",
+    metadata,
+    Column("uid", String(36), primary_key=True),
+    Column("org", String(253), nullable=False),
+    Column("name", String(30), nullable=False),
+    Column("cluster", String(255), nullable=False),
+    Column("created_by", String(253), nullable=False),
+    Column("labels", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger, nullable=False),
+    Index("sandbox_usage_by_end", "org", "ended_at"),
 )
 
 # The mailboxes of clusters whose agent connects to the server. `sent` is the number of the last message to the host and

@@ -10,12 +10,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from dayfly.compile.preview import CompilePreview
+from dayfly.server.access.agent_limits import AgentLimits
 from dayfly.spec import api
 from dayfly.spec.meta import doc
 from dayfly.spec.routing.rules import RoutingRule
 
 Time = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
-RoleWord = Literal["viewer", "member", "admin"]
+RoleWord = Literal["viewer", "member", "admin", "agent"]
 
 
 class Form(msgspec.Struct, rename="camel", kw_only=True):
@@ -66,11 +67,22 @@ class Organisation(Form):
     display_name: Annotated[str, doc("Name for people.")]
 
 
+class AgentUsage(Form):
+    """The limits of a key for agents, and the part that is used. They are common to all sessions of the key."""
+
+    limits: Annotated[AgentLimits, doc("Limits of the key.")]
+    sandboxes: Annotated[int, doc("Number of its sandboxes.")]
+    hours_left: Annotated[float, doc("Unused hours of its budget.")]
+    prefix: Annotated[str, doc("The start of the names of its sandboxes.")]
+    session: Annotated[str, doc("Name of the session; absent without one.")] = ""
+
+
 class User(Form):
     """The caller: its role and scope."""
 
     role: Annotated[RoleWord, doc("Role of the key.")]
     scope: Annotated[list[str], doc("Terms of the key's scope; absent for the whole organisation.")] = []
+    agent: Annotated[AgentUsage | None, doc("Limits of a key for agents; absent for others.")] = None
 
 
 class Organisations(Form):
@@ -117,8 +129,9 @@ class NewKey(Form):
     ] = msgspec.UNSET
     scope: Annotated[
         Annotated[list[str], msgspec.Meta(min_length=1)] | msgspec.UnsetType,
-        doc("Terms like `name:ci-*`; without it, the organisation."),
+        doc("Terms like `name:ci-*`; without it, the organisation. For agents only `cluster:PATTERN`."),
     ] = msgspec.UNSET
+    limits: Annotated[AgentLimits | msgspec.UnsetType, doc("Limits of a key for agents.")] = msgspec.UNSET
 
 
 class ApiKey(Form):
@@ -133,6 +146,31 @@ class ApiKey(Form):
     last_used_at: Annotated[Time, doc("Time of its last use, to the minute; absent if it was not used.")] = ""
     key: Annotated[str, doc("The key itself; only in the answer that creates it.")] = ""
     scope: Annotated[list[str], doc("Terms of its scope; absent for the whole organisation.")] = []
+    limits: Annotated[AgentLimits | None, doc("Limits of a key for agents.")] = None
+    used_hours: Annotated[float | None, doc("Hours that its ended sandboxes lived; only for agents.")] = None
+
+
+class Seconds(Form):
+    """A lease."""
+
+    seconds: Annotated[int, doc("Seconds from now, at most 86400.")]
+
+
+class NewSession(Form):
+    """A session of an agent to start."""
+
+    lease: Annotated[Seconds | None, doc("Lease after which the session ends, unless it is renewed.")] = None
+
+
+class AgentSession(Form):
+    """A session of an agent. The names of its sandboxes begin with its name and `-`."""
+
+    name: Annotated[str, doc("Name of the session.")]
+    key_name: Annotated[str, doc("Name of the key that started it.")]
+    created_at: Annotated[Time, doc("Time of its start.")]
+    expires_at: Annotated[Time, doc("End of its lease.")]
+    sandboxes: Annotated[int, doc("Number of its sandboxes.")]
+    key: Annotated[str, doc("The key of the session; only in the answer that starts it.")] = ""
 
 
 class AuditEntry(Form):
@@ -176,12 +214,6 @@ class RoutingRules(Form):
     """The current routing rules."""
 
     routing_rules: Annotated[list[RoutingRule], doc("Rules of all forks that answer now.")]
-
-
-class Seconds(Form):
-    """A lease."""
-
-    seconds: Annotated[int, doc("Seconds from now, at most 86400.")]
 
 
 class NewSandbox(Form):
@@ -348,6 +380,23 @@ class OutputName(Form):
 
     unit: Annotated[str, doc("ID of the unit, like `db/create`.")]
     output: Annotated[str, doc("Name of the output.")]
+
+
+class UsageSum(Form):
+    """The usage of the sandboxes with one value of a label."""
+
+    value: Annotated[str, doc("Value of the label; empty for sandboxes without it.")]
+    sandboxes: Annotated[int, doc("Number of sandboxes.")]
+    hours: Annotated[float, doc("Hours that they lived within the period.")]
+
+
+class Usage(Form):
+    """The usage of sandboxes within a period."""
+
+    by: Annotated[str, doc("Key of the label, `createdBy` or `cluster`.")]
+    since: Annotated[Time, doc("Begin of the period.")]
+    until: Annotated[Time, doc("End of the period.")]
+    sums: Annotated[list[UsageSum], doc("Sums, the most hours first.")]
 
 
 class EndedRun(Form):

@@ -16,7 +16,7 @@ from dayfly.server.http import preconditions
 from dayfly.server.http.errors import RequestError, not_found, out_of_scope, to_request_error
 from dayfly.server.http.preconditions import Tagged
 from dayfly.server.http.request_data import JSON
-from dayfly.server.http.route_table import API, ROUTES, WITH_TAGS, reach
+from dayfly.server.http.route_table import API, FOR_AGENTS, ROUTES, WITH_TAGS, is_for_agents, reach
 from dayfly.spec.errors import quote
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class AddressHandlers:
             preconditions.read(request).refuse_match()
         role, handler = self._methods[method]
         if role is not None and callers.get_caller(request).role < role:
-            actual = callers.get_caller(request).role.api_name
+            actual = callers.get_caller(request).role_name
             raise RequestError(
                 403, f"{request.method} here needs the role {role.api_name}, and your key has the role {actual}"
             )
@@ -91,6 +91,10 @@ class AddressHandlers:
     def _refuse_out_of_scope(self, request: Request, method: str) -> None:
         """Check the scope of the path. Handlers check the cluster of the object (`callers.keep_visible`)."""
         scope, name = callers.get_caller(request).scope, request.path_params.get("name", "")
+        if scope.agent is not None and (self._path, method) in FOR_AGENTS:
+            return
+        if scope.agent is not None and not is_for_agents(self._path, method):
+            raise RequestError(403, f"{method} here is not for keys for agents; see docs/guides/agents.md")
         match reach(self._path, method):
             case Reach.RUNS if scope.has_runs:
                 is_in_scope = not name or scope.includes_name(name)

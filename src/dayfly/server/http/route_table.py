@@ -50,11 +50,13 @@ _ORG = "/orgs/{org}"
 _CLUSTER = _ORG + "/clusters/{name}"
 _PLUGIN = _ORG + "/resource-plugins/{name}"
 _SANDBOX = _ORG + "/sandboxes/{name}"
+_SESSION = _ORG + "/sessions/{name}"
 _GROUP = _ORG + "/routegroups/{name}"
 _POOL = _ORG + "/resourcepools/{name}"
 _AFTER_NAME = QueryParameter("string", "Only objects with a later name.")
 _LIMIT = QueryParameter("integer", "The maximum number of objects, at least 1.")
 _LABEL = QueryParameter("string", "Only objects with these labels: `team=pay,!draft`. May be repeated.")
+_MINE = QueryParameter("boolean", "Whether to list only sandboxes that a key with the caller's name created.")
 _WAIT = QueryParameter("integer", "Seconds to wait for something new, at most 30.")
 _PAGE = {"after": _AFTER_NAME, "limit": _LIMIT}
 _AUDIT = {
@@ -72,6 +74,11 @@ _VERSIONS = {"version": QueryParameter("string", "`latest` (the default) or `all
 _ENDED = {
     "before": QueryParameter("integer", "Only sandboxes that ended before this time, in Unix milliseconds."),
     "limit": QueryParameter("integer", "The maximum number of sandboxes, at most 1000; by default 200."),
+}
+_USAGE = {
+    "by": QueryParameter("string", "Key of a label, `createdBy` (the default) or `cluster`."),
+    "since": QueryParameter("string", "Begin of the period, in RFC 3339; by default 30 days before its end."),
+    "until": QueryParameter("string", "End of the period, in RFC 3339; by default now."),
 }
 _FORCE = {"force": QueryParameter("boolean", "Whether to abandon the cleanup.")}
 _MASKED = {"masked": QueryParameter("boolean", "Whether to leave out the values of sensitive outputs.")}
@@ -156,6 +163,19 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
         ),
     },
     _ORG + "/keys/{id}": {"DELETE": RouteOperation(ADMIN, "Revoke a key.")},
+    _ORG + "/sessions": {
+        "GET": RouteOperation(ADMIN, "List the sessions of agents.", [forms.AgentSession]),
+        "POST": RouteOperation(
+            MEMBER,
+            "Start a session of an agent; only this answer contains its key.",
+            forms.AgentSession,
+            body=forms.NewSession,
+        ),
+    },
+    _SESSION: {"DELETE": RouteOperation(MEMBER, "End a session; all its sandboxes are deleted.")},
+    _SESSION + "/lease": {
+        "PUT": RouteOperation(MEMBER, "Renew the lease of a session.", forms.Until, body=forms.Seconds)
+    },
     _ORG + "/audit": {
         "GET": RouteOperation(
             ADMIN,
@@ -185,7 +205,7 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
         "DELETE": RouteOperation(MEMBER, "Delete a baseline that no fork uses."),
     },
     _ORG + "/sandboxes": {
-        "GET": RouteOperation(VIEWER, "List all sandboxes.", [api.Sandbox], {"label": _LABEL, **_PAGE})
+        "GET": RouteOperation(VIEWER, "List all sandboxes.", [api.Sandbox], {"label": _LABEL, "mine": _MINE, **_PAGE})
     },
     _ORG + "/attention": {
         "GET": RouteOperation(VIEWER, "List what needs attention, the most severe first.", [attention.Concern])
@@ -193,6 +213,7 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
     _ORG + "/ended-sandboxes": {
         "GET": RouteOperation(VIEWER, "List ended sandboxes, the newest first.", [forms.EndedRun], _ENDED)
     },
+    _ORG + "/usage": {"GET": RouteOperation(VIEWER, "Add up how long sandboxes lived, by label.", forms.Usage, _USAGE)},
     _SANDBOX + "/plan": {
         "GET": RouteOperation(VIEWER, "Return the units of a sandbox by event, and its cleanup in order.", forms.Plan)
     },
@@ -307,10 +328,35 @@ WITH_TAGS = (_SANDBOX, _GROUP, _POOL, _PLUGIN, _CLUSTER, _ORG + "/workloads/{nam
 
 _RUNS = (_ORG + "/sandboxes", _ORG + "/routegroups")
 _ALL_RUNS = (
-    *(_ORG + name for name in ("/changes", "/attention", "/ended-sandboxes", "/metrics")),
+    *(_ORG + name for name in ("/changes", "/attention", "/ended-sandboxes", "/metrics", "/usage")),
     "/workloads/routing-rules",
 )
+FOR_AGENTS = frozenset(
+    {
+        *((path, "GET") for path in ("/orgs", "/meta/reasons", _ORG + "/clusters", _ORG + "/resource-plugins")),
+        *((path, "GET") for path in (_PLUGIN, _PLUGIN + "/versions", "/page/session")),
+        (_ORG + "/sessions", "POST"),
+        (_SESSION, "DELETE"),
+        (_SESSION + "/lease", "PUT"),
+    }
+)
+"""Operations without a sandbox that keys for agents may use, by path and method."""
+_OF_SANDBOXES_FOR_AGENTS = frozenset(
+    {
+        *((_SANDBOX, method) for method in ("GET", "PUT", "DELETE")),
+        *((f"{_SANDBOX}/{name}", "POST") for name in ("retry", "reset", "extend", "reveal")),
+        *((f"{_SANDBOX}/{name}", "GET") for name in ("plan", "report", "why", "outputs", "attempts")),
+        *((f"{_SANDBOX}/{name}", "GET") for name in ("log", "logs", "history")),
+        (_SANDBOX + "/lease", "PUT"),
+        (_ORG + "/sandboxes", "GET"),
+    }
+)
 _OWN_SESSION = ("/page/links", "/page/session")
+
+
+def is_for_agents(path: str, method: str) -> bool:
+    """Return whether keys for agents may use an operation. New operations are not for them by default."""
+    return (path, method) in FOR_AGENTS or (path, method) in _OF_SANDBOXES_FOR_AGENTS
 
 
 def reach(path: str, method: str) -> Reach:

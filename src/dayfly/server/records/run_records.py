@@ -128,6 +128,10 @@ class RunRecord(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
         stop: The request to delete it.
         abandon: The request to abandon its cleanup.
         revision: Increased by each write; 0 for a record that is not stored yet.
+        created_by: The name of the key that created a sandbox; empty if it is unknown, and for other kinds.
+        creator_key: The ID of that key.
+        session: The session of an agent that created it; empty without one.
+        reserved_seconds: The part of the budget of an agent's key that is reserved for it.
     """
 
     org: str
@@ -144,6 +148,10 @@ class RunRecord(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     stop: EndRequest | None = None
     abandon: EndRequest | None = None
     revision: int = 0
+    created_by: str = ""
+    creator_key: str = ""
+    session: str = ""
+    reserved_seconds: int = 0
 
     @property
     def kind(self) -> RunKind[S]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.server.records import confirmations
+from dayfly.server.records import agent_budget, confirmations, usage
 
 if TYPE_CHECKING:
     from sqlalchemy import Row
@@ -30,6 +30,8 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
         created_at: As in `RunRecord`.
         ended_at: Unix milliseconds.
         abandoned: Whether its cleanup was abandoned; None if that is not known.
+        creator_key: As in `RunRecord`.
+        session: As in `RunRecord`.
     """
 
     uid: str
@@ -40,6 +42,8 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int
     ended_at: int
     abandoned: bool | None
+    creator_key: str = ""
+    session: str = ""
 
 
 _COLUMNS = tuple(field for field in Tombstone.__struct_fields__ if field != "scope_cluster")
@@ -98,6 +102,10 @@ def archive(
         }
         if "routing_key" in ended.c:  # a resource pool has none
             row["routing_key"] = record.routing_key
+        if "session" in ended.c:  # only sandboxes have them
+            row |= {"creator_key": record.creator_key, "session": record.session}
+            agent_budget.charge(rows, record, now)
+            usage.store(rows, record, now)
         if "single_cluster" in ended.c:  # a sandbox always is
             row["single_cluster"] = record.scope_cluster == record.cluster
         if "stop" in ended.c:  # only a sandbox is listed after its end

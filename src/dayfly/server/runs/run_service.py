@@ -130,6 +130,9 @@ class RunService(Generic[S]):
         async with self.lock(who.org, name):
             record = await self.current(who.org, name)
             self._refuse_elsewhere(who, wanted.spec.cluster, record)
+            if wanted.secrets and who.scope.agent:
+                raise RequestError(403, "a key for agents cannot send secrets; leave them out")
+            wanted = wanted._replace(spec=self._strategy.restrict(who, wanted.spec, record))
             when.check(record.version if record else None)
             if record is None:
                 return await self._create(who, name, wanted)
@@ -140,6 +143,8 @@ class RunService(Generic[S]):
     async def delete(self, request: Request) -> Any:
         who, name = audit.get_actor(request), request.path_params["name"]
         abandonment = forced_deletion(who.description) if read_flag(request, "force") else None
+        if abandonment and who.scope.agent:
+            raise RequestError(403, "a key for agents cannot abandon a cleanup; leave force out")
         when = preconditions.read(request)
         await retry_conflicts(lambda: self._end(who, name, abandonment, when))
         return {}
@@ -180,8 +185,8 @@ class RunService(Generic[S]):
             if duration := ttl_extensions.extended_duration(
                 begin, end, ttl_extensions.parse_extension(body, ttl.seconds)
             ):
-                extended = msgspec.structs.replace(ttl, duration=duration)
-                return await self._change(who, record, msgspec.structs.replace(record.spec, ttl=extended), 0)
+                extended = msgspec.structs.replace(record.spec, ttl=msgspec.structs.replace(ttl, duration=duration))
+                return await self._change(who, record, self._strategy.restrict(who, extended, record), 0)
             return await self._describe(who, record)
 
     async def retry(self, request: Request) -> Any:
@@ -305,17 +310,22 @@ class RunService(Generic[S]):
         target = link.compile_target() if link is not None else CompileTarget(publisher=who.org, declares=False)
 
         def compile_record(rows: Rows) -> tuple[RunRecord[S], Compiled]:
+            spec = self._strategy.resolve(rows, wanted.spec, target)
+            self._strategy.check_resolved(who, spec)
             record = RunRecord(
                 org=who.org,
                 uid=str(uuid.uuid4()),
                 name=name,
                 routing_key=_choose_routing_key() if self.kind.has_steps else "",
                 cluster=cluster,
-                spec=self._strategy.resolve(rows, wanted.spec, target),
+                spec=spec,
                 created_at=now,
                 updated_at=now,
                 lease_seconds=wanted.lease,
                 unmatched_since=now,
+                created_by=who.name,
+                creator_key=who.key,
+                session=who.scope.agent.session if who.scope.agent else "",
             )
             return record, run_specs.compile_run(rows, record, target, {})
 
@@ -325,7 +335,7 @@ class RunService(Generic[S]):
             if link is None or link.shared:
                 self._check_cluster(rows, who, cluster)  # another request may have removed it
             self._strategy.check_limit(rows, record)
-            return self._save(rows, who, "create", record)
+            return self._save(rows, who, "create", self._strategy.reserve(rows, who, record))
 
         async with self._strategy.keep_secrets(record, compiled, wanted.secrets):
             if link is not None:
@@ -360,8 +370,12 @@ class RunService(Generic[S]):
     async def _store_change(self, who: Actor, old: RunRecord[S], new: RunRecord[S], *, lease: int) -> RunRecord[S]:
         if new == old:
             return old
+
+        def save(rows: Rows) -> RunRecord[S]:
+            return self._save(rows, who, "change", self._strategy.reserve(rows, who, new))
+
         try:
-            return await self._store.for_org(old.org).write(lambda rows: self._save(rows, who, "change", new))
+            return await self._store.for_org(old.org).write(save)
         except StoreError as fault:
             if not lease:
                 raise
@@ -401,7 +415,9 @@ class RunService(Generic[S]):
             raise SpecError(text, ("spec", "cluster"))
 
     def _refuse_elsewhere(self, who: Actor, cluster: str, record: RunRecord[S] | None) -> None:
-        """Refuse a spec for a cluster outside the key's scope, or the name of a run in such a cluster."""
+        """Refuse a spec for a cluster outside the key's scope, or the name of a run outside of it."""
+        if record is not None and who.scope.agent and not who.scope.includes(record):
+            raise out_of_scope(who.scope, f"the {self.kind.noun} {quote(record.name)}")
         if record is not None and not who.scope.includes_cluster(record.scope_cluster):
             raise out_of_scope(who.scope, f"a {self.kind.noun} of that name lives in another cluster, which")
         if not who.scope.includes_cluster(cluster):

@@ -10,6 +10,7 @@ import msgspec
 from dayfly.plan.reasons import Reason
 from dayfly.server.catalog.run_specs import with_bare_names
 from dayfly.server.http.request_data import rfc3339
+from dayfly.server.records.run_records import SANDBOXES
 from dayfly.server.runs import ttl_extensions
 from dayfly.spec import documents
 from dayfly.spec.report import RunReport
@@ -119,6 +120,7 @@ def run_form(
         "name": record.name,
         "routingKey": record.routing_key,
         "createdAt": rfc3339(record.created_at),
+        **({"createdBy": record.created_by} if record.kind is SANDBOXES and record.created_by else {}),
         "updatedAt": rfc3339(record.updated_at),
         "spec": with_bare_names(documents.export(record.document)["spec"]),
         "endpoints": state.endpoints,

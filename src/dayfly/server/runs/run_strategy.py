@@ -83,6 +83,25 @@ class Strategy(abc.ABC, Generic[S]):
         """Return the cluster of a new run."""
         return spec.cluster
 
+    def restrict(self, _who: Actor, spec: S, _record: RunRecord[S] | None) -> S:
+        """Return the given spec as the caller may store it, for a new run or an existing one.
+
+        Raises:
+            SpecError: for each part that the caller may not store.
+        """
+        return spec
+
+    def check_resolved(self, who: Actor, spec: S) -> None:
+        """Refuse a new spec with versions of plugins that the caller may not use."""
+
+    def reserve(self, _rows: Rows, _who: Actor, record: RunRecord[S]) -> RunRecord[S]:
+        """Return a new or changed record with its reservation, in the transaction that stores it.
+
+        Raises:
+            RequestError: it exceeds the limits of the caller.
+        """
+        return record
+
     def resolve(self, _rows: Rows, spec: S, _target: CompileTarget) -> S:
         """Return a new spec as it will be stored, for a host with that compile target."""
         return spec

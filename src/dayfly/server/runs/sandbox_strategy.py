@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from dayfly.lib.clock import now_ms
 from dayfly.link.transport import LOCAL_TARGET
 from dayfly.plan.status import with_unsupported
+from dayfly.server.access import agent_limits, callers
+from dayfly.server.access.agent_limits import is_own_label, keep_own_labels, own_labels
 from dayfly.server.access.scopes import WHOLE
 from dayfly.server.admin import clusters
 from dayfly.server.attention import severity
 from dayfly.server.catalog import run_specs
 from dayfly.server.catalog.run_specs import CompiledRun
+from dayfly.server.http.request_data import read_flag
+from dayfly.server.records import agent_budget
 from dayfly.server.records.run_records import SANDBOXES
 from dayfly.server.runs import endpoints, pool_forms, run_secrets
 from dayfly.server.runs.run_requests import parse_lease
@@ -22,14 +29,17 @@ from dayfly.spec.sandbox import Sandbox, SandboxSpec
 from dayfly.spec.unsupported_fields import unsupported_sandbox_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager
+
+    from starlette.requests import Request
 
     from dayfly.compile import Compiled
     from dayfly.link.server_end import Links
     from dayfly.link.transport import CompileTarget
     from dayfly.link.wire import RunStatus
     from dayfly.server.access.scopes import Scope
+    from dayfly.server.admin.audit import Actor
     from dayfly.server.db.rows import Rows
     from dayfly.server.db.store import Store
     from dayfly.server.records.run_records import RunRecord
@@ -47,6 +57,13 @@ class SandboxStrategy(Strategy[SandboxSpec]):
     def __init__(self, store: Store, links: Links, sync: HostSync, secrets: SecretStores) -> None:
         super().__init__(store, links, sync)
         self._secrets = secrets
+
+    async def read_selection(self, request: Request) -> Callable[[RunRecord[SandboxSpec]], bool]:
+        """Return whether a sandbox was created by the caller, if the query parameter `mine` is set."""
+        if not read_flag(request, "mine"):
+            return await super().read_selection(request)
+        name = callers.get_caller(request).name
+        return lambda record: record.created_by == name
 
     async def query_states(
         self, records: Sequence[RunRecord[SandboxSpec]], _scope: Scope = WHOLE
@@ -78,6 +95,30 @@ class SandboxStrategy(Strategy[SandboxSpec]):
         assert isinstance(sandbox, Sandbox), "the kind is given"
         lease = parse_lease(body["lease"], ("lease",)) if body.get("lease") is not None else 0
         return Wanted(sandbox.spec, lease, given)
+
+    def restrict(self, who: Actor, spec: SandboxSpec, record: RunRecord[SandboxSpec] | None) -> SandboxSpec:
+        """Return the spec with the labels of the server, after a check against the limits of a key for agents."""
+        agent = who.scope.agent
+        if agent is None:
+            own = {key: value for key, value in record.labels.items() if is_own_label(key)} if record else {}
+            return msgspec.structs.replace(spec, labels=keep_own_labels(spec.labels, own))
+        labels = record.labels if record else own_labels(agent.limits, agent.session)
+        return agent_limits.restrict(agent.limits, spec, labels, session=agent.session)
+
+    def check_resolved(self, who: Actor, spec: SandboxSpec) -> None:
+        if (agent := who.scope.agent) is not None:
+            agent_limits.check_resources(agent.limits, spec)
+
+    def reserve(self, rows: Rows, who: Actor, record: RunRecord[SandboxSpec]) -> RunRecord[SandboxSpec]:
+        """Reserve the time to live of a sandbox of an agent, also if another key changes it."""
+        agent = who.scope.agent
+        if agent is None and not record.reserved_seconds:
+            return record
+        seconds = record.ttl.seconds if record.ttl else record.reserved_seconds
+        record = msgspec.structs.replace(record, reserved_seconds=seconds)
+        if agent is not None:
+            agent_budget.reserve(rows, agent, record, now_ms())
+        return record
 
     def resolve(self, rows: Rows, spec: SandboxSpec, target: CompileTarget) -> SandboxSpec:
         """Return a new spec with the versions of its plugins; refuse forks of undeclared baselines."""

@@ -1,0 +1,46 @@
+"""`dayfly mcp`: serve the tools of coding agents over the Model Context Protocol."""
+
+from __future__ import annotations
+
+import click
+
+from dayfly.cli import installed, options
+from dayfly.cli.backends import target_server
+from dayfly.cli.command_classes import verb
+from dayfly.cli.local import server_process
+from dayfly.client.address import START
+from dayfly.client.errors import DayflyError, Exit
+from dayfly.client.home import Home
+
+
+@verb("mcp")
+@options.server
+@click.option(
+    "--http", "listen", metavar="HOST:PORT", help="Serve streamable HTTP at /mcp instead of stdin and stdout."
+)
+@click.option("--plain", is_flag=True, help="Listen without TLS beyond loopback, behind a proxy with TLS.")
+def command(listen: str | None, *, plain: bool) -> None:
+    """Serve tools for coding agents over the Model Context Protocol, on stdin and stdout or over HTTP.
+
+    The key must have the role agent (DAYFLY_API_KEY, or the key of --server). On stdin and stdout, the command holds a
+    session; at its end all sandboxes of the session are deleted. Over HTTP, each request carries the key of its
+    agent.
+    """
+    try:
+        from dayfly.cli.mcp import server
+    except ImportError as error:
+        raise installed.missing_extra("mcp", error) from None
+    import asyncio
+
+    address = target_server.find()
+    if address is None:
+        raise DayflyError(Exit.NO_SERVER, f"no server runs in {Home.find().path}", START)
+    if listen is None:
+        asyncio.run(server.serve_stdio(address))
+        return
+    host, port = server_process.parse_address(listen, "--http")
+    if not plain and not server_process.is_loopback(host):
+        message = f"keys would be sent unencrypted to {listen}"
+        raise DayflyError(Exit.USAGE, message, "add --plain behind a proxy with TLS")
+    with server_process.listen_on(host, port, "choose another with --http HOST:PORT") as sock:
+        asyncio.run(server.serve_http(address, sock))

@@ -1,0 +1,259 @@
+"""Keys for agents: their limits hold for every client, also for concurrent requests."""
+
+from __future__ import annotations
+
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from tests.server import specs
+from tests.server.agents import LIMITS, TTL, create_agent, delete, prefix
+from tests.server.client import Client, serving
+from tests.server.fake_host import FakeHost
+
+from dayfly.server.http.route_table import ROUTES, is_for_agents
+
+RESOURCE = {"name": "mydb", "plugin": "db", "params": {"size": "small"}}
+HOOK = {"name": "h", "script": "#!/bin/sh\n"}
+
+
+@pytest.fixture
+def agent(db: Client) -> Client:
+    return create_agent(db)
+
+
+def test_agent_creates_a_sandbox_with_labels_of_the_server(host: FakeHost, agent: Client):
+    name = prefix(agent) + "a"
+    made = agent.put(f"sandboxes/{name}", specs.sandbox(ttl=TTL))
+    assert made["spec"]["labels"] == {"dayfly.dev/owner": "alice"}
+    assert made["createdBy"] == "bot"
+    assert agent.put(f"sandboxes/{name}", made) == {**made, "warnings": []}
+    assert [each["name"] for each in agent.get("sandboxes")] == [name]
+    assert agent.get(f"sandboxes/{name}/report")["name"] == name
+    delete(agent, host, name)
+    assert agent.get("sandboxes") == []
+    assert agent.get(f"sandboxes/{name}/history") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "problem"),
+    [
+        ({"ttl": None}, "spec.ttl", "required"),
+        ({"ttl": {"duration": "9h"}}, "spec.ttl.duration", "at most 8h"),
+        ({"ttl": {"duration": "1h", "offsetFrom": "updatedAt"}}, "spec.ttl.offsetFrom", "createdAt"),
+        ({"hooks": {"preStart": [HOOK]}}, "spec.hooks", "cannot use this field"),
+        ({"runner": {"image": "busybox"}}, "spec.runner", "cannot use this field"),
+        ({"forks": [specs.fork()]}, "spec.forks", "cannot use this field"),
+        ({"local": [{"name": "x"}]}, "spec.local", "cannot use this field"),
+        ({"endpoints": [{"name": "e", "host": "h", "port": 1}]}, "spec.endpoints", "cannot use this field"),
+        ({"labels": {"team": "pay"}}, "spec.labels", "cannot set labels"),
+        ({"labels": {"dayfly.dev/owner": "bob"}}, "spec.labels", "cannot set labels"),
+        ({"resources": [{"name": "r", "spec": specs.plugin()["spec"]}]}, "spec.resources[0].spec", "cannot use"),
+        ({"resources": [{**RESOURCE, "plugin": "other"}]}, "spec.resources[0].plugin", "only db"),
+        ({"resources": [{**RESOURCE, "plugin": "db@9.9.9"}]}, "spec.resources[0].plugin", "no plugin"),
+        ({"resources": [{**RESOURCE, "params": {"size": "huge"}}]}, "spec.resources[0].params.size", "small, m*"),
+        (
+            {"resources": [{**RESOURCE, "params": {"x": "1"}}]},
+            "spec.resources[0].params.x",
+            "does not allow this param",
+        ),
+        (
+            {
+                "resources": [
+                    {**RESOURCE, "params": {"size": {"valueFrom": {"resource": {"name": "o", "outputKey": "p.q"}}}}}
+                ]
+            },
+            "spec.resources[0].params.size",
+            "valueFrom",
+        ),
+    ],
+)
+def test_agent_cannot_exceed_the_limits_of_its_key(agent: Client, changes: dict, field: str, problem: str):
+    name = prefix(agent) + "a"
+    answer = agent.call("PUT", f"sandboxes/{name}", specs.sandbox(**{"ttl": TTL, **changes}))
+    assert answer.status == 400
+    assert field in answer.error
+    assert problem in answer.error
+    assert agent.get("sandboxes") == []
+
+
+def test_agent_sends_no_secrets_and_abandons_no_cleanup(agent: Client):
+    name = prefix(agent) + "a"
+    body = {**specs.sandbox(ttl=TTL), "secrets": {"mydb": {"size": "small"}}}
+    assert agent.call("PUT", f"sandboxes/{name}", body).status == 403
+    agent.put(f"sandboxes/{name}", specs.sandbox(ttl=TTL))
+    assert agent.call("DELETE", f"sandboxes/{name}?force=true").status == 403
+    assert agent.call("POST", f"sandboxes/{name}/abandon", {"reason": "r", "force": True}).status == 403
+    assert agent.get(f"sandboxes/{name}")["name"] == name
+
+
+def test_version_pattern_limits_the_version_that_latest_means(db: Client):
+    db.put("resource-plugins/db", specs.plugin("db@2.0.0"))
+    for pattern, status in (("db@2.*", 200), ("db@1.*", 400), ("db@0.*", 400)):
+        agent = create_agent(db, plugins=[{"plugin": pattern, "params": {"size": ["*"]}}])
+        answer = agent.call("PUT", f"sandboxes/{prefix(agent)}a", specs.sandbox(ttl=TTL))
+        assert answer.status == status, (pattern, answer.body)
+
+
+def test_agent_sees_only_plugins_that_it_may_use(db: Client, agent: Client):
+    db.put("resource-plugins/hidden", specs.plugin("hidden"))
+    assert [each["name"] for each in agent.get("resource-plugins")] == ["db"]
+    assert agent.get("resource-plugins/hidden/versions") == []
+    answer = agent.call("GET", "resource-plugins/hidden")
+    assert (answer.status, answer.error) == (
+        404,
+        agent.call("GET", "resource-plugins/none").error.replace("none", "hidden"),
+    )
+    db.put("sandboxes/foreign", specs.sandbox())
+    assert "foreign" not in str(agent.get("resource-plugins/db"))
+
+
+def test_agent_cannot_reach_sandboxes_of_others(db: Client, agent: Client):
+    other = create_agent(db)
+    foreign = [prefix(other) + "a", "plain"]
+    other.put(f"sandboxes/{foreign[0]}", specs.sandbox(ttl=TTL))
+    db.put("sandboxes/plain", specs.sandbox())
+    for name in foreign:
+        for path in ("", "/report", "/why", "/outputs", "/attempts", "/history", "/plan"):
+            assert agent.call("GET", f"sandboxes/{name}{path}").status == 404
+        assert agent.call("DELETE", f"sandboxes/{name}").status == 404
+        assert agent.call("POST", f"sandboxes/{name}/extend", {}).status == 404
+        assert agent.call("PUT", f"sandboxes/{name}", specs.sandbox(ttl=TTL)).status == 403
+    assert agent.get("sandboxes") == []
+    assert [each["name"] for each in db.get("sandboxes")] == sorted(foreign)
+
+
+def test_agent_cannot_change_a_persons_sandbox_with_its_prefix(db: Client, agent: Client):
+    name = prefix(agent) + "a"
+    db.put(f"sandboxes/{name}", specs.sandbox(ttl=TTL))
+    assert agent.call("PUT", f"sandboxes/{name}", specs.sandbox(ttl={"duration": "2h"})).status == 403
+    assert agent.call("GET", f"sandboxes/{name}").status == 404
+    assert agent.call("DELETE", f"sandboxes/{name}").status == 404
+    assert db.get(f"sandboxes/{name}")["spec"]["ttl"]["duration"] == "1h"
+
+
+def test_every_other_operation_is_refused_to_an_agent(db: Client, agent: Client):
+    db.put("sandboxes/plain", specs.sandbox())
+    names = {"{org}": "local", "{name}": "plain", "{namespace}": "default", "{id}": "x"}
+    refused = 0
+    for path, operations in ROUTES.items():
+        for method, operation in operations.items():
+            if operation.role is None or is_for_agents(path, method):
+                continue
+            at = path
+            for word, value in names.items():
+                at = at.replace(word, value)
+            answer = agent.call(method, f"/api/v2{at}", {})
+            assert answer.status == 403, (method, path, answer.body)
+            refused += 1
+    assert refused > 40
+
+
+def test_number_of_sandboxes_is_limited_until_one_is_gone(agent: Client, host: FakeHost):
+    start = prefix(agent)
+    for number in range(3):
+        agent.put(f"sandboxes/{start}{number}", specs.sandbox(ttl=TTL))
+    answer = agent.call("PUT", f"sandboxes/{start}x", specs.sandbox(ttl=TTL))
+    assert (answer.status, "allows 3 sandbox(es)" in answer.error) == (409, True)
+    delete(agent, host, f"{start}0")
+    agent.put(f"sandboxes/{start}x", specs.sandbox(ttl=TTL))
+
+
+def test_end_returns_the_unused_part_of_the_budget(db: Client, host: FakeHost):
+    agent = create_agent(db, budgetHours=2)
+    start = prefix(agent)
+    agent.put(f"sandboxes/{start}a", specs.sandbox(ttl={"duration": "2h"}))
+    assert agent.get("/api/v2/orgs")["user"]["agent"]["hoursLeft"] == 0
+    answer = agent.call("PUT", f"sandboxes/{start}b", specs.sandbox(ttl={"duration": "1m"}))
+    assert (answer.status, "0.0 of 2 h left" in answer.error) == (409, True)
+    delete(agent, host, f"{start}a")
+    assert 1.9 < agent.get("/api/v2/orgs")["user"]["agent"]["hoursLeft"] <= 2
+    agent.put(f"sandboxes/{start}b", specs.sandbox(ttl={"duration": "90m"}))
+    (key,) = db.get("keys")
+    assert 0 <= key["usedHours"] < 0.1
+
+
+def test_extension_reserves_budget_up_to_the_longest_ttl(db: Client):
+    agent = create_agent(db, budgetHours=3)
+    name = prefix(agent) + "a"
+    agent.put(f"sandboxes/{name}", specs.sandbox(ttl=TTL))
+    agent.call("POST", f"sandboxes/{name}/extend", {"seconds": 7200})
+    assert agent.get("/api/v2/orgs")["user"]["agent"]["hoursLeft"] <= 1
+    assert agent.call("POST", f"sandboxes/{name}/extend", {"seconds": 4 * 3600}).status == 409
+    assert agent.call("POST", f"sandboxes/{name}/extend", {"seconds": 9 * 3600}).status == 400
+    assert 7200 <= _ttl_seconds(agent.get(f"sandboxes/{name}")) <= 7320
+
+
+def _ttl_seconds(sandbox: dict) -> int:
+    return int(sandbox["spec"]["ttl"]["duration"].removesuffix("m")) * 60
+
+
+def test_concurrent_creates_cannot_exceed_the_budget(place):
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(serving(place, {"local": FakeHost()}))]
+        if servers[0].store.is_sqlite:
+            servers *= 2
+        else:
+            servers.append(stack.enter_context(serving(place, {"local": FakeHost()})))
+        servers[0].put("resource-plugins/db", specs.plugin())
+        for limits, most in (({"budgetHours": 2}, 2), ({"maxSandboxes": 1}, 1)):
+            agent = create_agent(servers[0], **limits)
+            start = prefix(agent)
+            clients = [Client(each.port, each.store, agent.key) for each in servers]
+            put = lambda number, of=clients, start=start: of[number % 2].call(  # noqa: E731
+                "PUT", f"sandboxes/{start}{number}", specs.sandbox(ttl=TTL)
+            )
+            with ThreadPoolExecutor(8) as threads:
+                statuses = sorted(answer.status for answer in threads.map(put, range(8)))
+            assert statuses == [200] * most + [409] * (8 - most)
+            assert len(agent.get("sandboxes")) == most
+
+
+@pytest.mark.parametrize(
+    ("limits", "field"),
+    [
+        ({"owner": "a b"}, "limits.owner"),
+        ({"owner": ""}, "limits.owner"),
+        ({"plugins": []}, "limits.plugins"),
+        ({"plugins": [{"plugin": "d b"}]}, "limits.plugins[0].plugin"),
+        ({"plugins": [{"plugin": "db", "params": {"size": []}}]}, "limits.plugins[0].params.size"),
+        ({"plugins": [{"plugin": "db", "params": {"size": ["[a"]}}]}, "limits.plugins[0].params.size"),
+        ({"maxSandboxes": 0}, "limits.maxSandboxes"),
+        ({"maxTtl": "1y"}, "limits.maxTtl"),
+        ({"budgetHours": -1}, "limits.budgetHours"),
+        ({"budgetHours": "9"}, "limits.budgetHours"),
+        ({"unknown": 1}, "limits.unknown"),
+    ],
+)
+def test_invalid_limits_create_no_key(client: Client, limits: dict, field: str):
+    answer = client.call("POST", "keys", {"name": "bot", "role": "agent", "limits": LIMITS | limits})
+    assert answer.status == 400
+    assert field in answer.error
+    assert client.get("keys") == []
+
+
+def test_only_keys_for_agents_have_limits(client: Client):
+    for body in ({"role": "agent"}, {"role": "member", "limits": LIMITS}):
+        assert client.call("POST", "keys", {"name": "bot", **body}).status == 400
+    scoped = {"name": "bot", "role": "agent", "limits": LIMITS, "scope": ["name:a-*"]}
+    assert client.call("POST", "keys", scoped).status == 400
+
+
+def test_cluster_scope_limits_an_agent(db: Client):
+    answer = db.call("POST", "keys", {"name": "b", "role": "agent", "limits": LIMITS, "scope": ["cluster:far*"]})
+    agent = Client(db.port, db.store, answer.json["key"])
+    assert answer.json["scope"] == ["cluster:far*"]
+    assert agent.get("clusters") == []
+    assert agent.call("PUT", f"sandboxes/{prefix(agent)}a", specs.sandbox(ttl=TTL)).status == 403
+
+
+def test_only_the_server_writes_labels_of_dayfly(db: Client, agent: Client):
+    for key in ("dayfly.dev/owner", "x.dayfly.dev/y"):
+        answer = db.call("PUT", "sandboxes/plain", specs.sandbox(labels={key: "alice"}))
+        assert (answer.status, "written by the server" in answer.error) == (400, True)
+    db.put("sandboxes/plain", specs.sandbox(labels={"dayfly": "a", "notdayfly.dev/x": "b"}))
+    name = prefix(agent) + "a"
+    agent.put(f"sandboxes/{name}", specs.sandbox(ttl=TTL))
+    changed = db.put(f"sandboxes/{name}", specs.sandbox(ttl=TTL, labels={"team": "pay"}))
+    assert changed["spec"]["labels"] == {"team": "pay", "dayfly.dev/owner": "alice"}
+    assert agent.put(f"sandboxes/{name}", specs.sandbox(ttl=TTL))["spec"]["labels"] == changed["spec"]["labels"]
