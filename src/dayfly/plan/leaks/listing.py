@@ -15,6 +15,7 @@ MAX_LISTING_BYTES: Final = 8 << 20
 """The maximum size of a list. A larger one is incomplete."""
 _MAX_FIELD_LENGTH: Final = 1024
 _SHOWN_LENGTH: Final = 120
+_HEXADECIMAL: Final = frozenset("0123456789abcdef")
 
 
 class Thing(NamedTuple):
@@ -38,8 +39,10 @@ class Thing(NamedTuple):
 
         A copy, like a restored snapshot, has the tags of its original but another name.
         """
+        if not self.id:
+            return False
         before, found, after = self.name.rpartition(self.id)
-        return bool(self.id and found) and not after[:1].isalnum() and before[-1:] not in _HEXADECIMAL
+        return bool(found) and not after[:1].isalnum() and before[-1:] not in _HEXADECIMAL
 
 
 class Listing(NamedTuple):
@@ -51,9 +54,6 @@ class Listing(NamedTuple):
     @property
     def is_complete(self) -> bool:
         return not self.error
-
-
-_HEXADECIMAL = frozenset("0123456789abcdef")
 
 
 class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
