@@ -6,6 +6,7 @@ The script of each step consists of this file and one more line, which calls the
 
 import json
 import os
+import re
 import socket
 from pathlib import Path
 
@@ -39,6 +40,24 @@ def remove() -> None:
     if answer.get("error", {}).get("code") != NOT_FOUND:
         check(answer)
     print(f"stream {NAME} is gone")
+
+
+def inventory() -> None:
+    """Print a JSON line for each stream, with DAYFLY_RESOURCE_ID only of that resource."""
+    found = {}
+    while True:  # the server returns a page at a time
+        page = check(request("STREAM.LIST", {"offset": len(found)}))
+        found |= {stream["config"]["name"]: stream["created"] for stream in page["streams"]}
+        if len(found) >= page["total"]:
+            break
+        if not page["streams"]:
+            raise SystemExit("the streams have changed while they were listed")
+    pattern = NAME if NAME != "dayfly-" else "dayfly-[0-9a-f]{26}"
+    names = [name for name in sorted(found) if re.fullmatch(pattern, name)]
+    for name in names:
+        created = found[name][:19] + "Z"
+        print(json.dumps({"id": name.removeprefix("dayfly-"), "name": name, "created": created}))
+    print(json.dumps({"complete": True, "count": len(names)}))
 
 
 def request(subject: str, config: dict) -> dict:

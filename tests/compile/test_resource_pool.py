@@ -293,7 +293,7 @@ def test_template_has_the_fixed_params_and_no_sandbox():
     made = compiled_pool(pool("{size: '1', extra: null}"), body, publisher="ORG:acme")
     (template,) = made.documents
     assert (template.target, template.resource) == (MEMBER_TARGET, "p")
-    assert template.origin == StepOrigin(publisher="ORG:acme", plugin="p")
+    assert template.origin == StepOrigin(publisher="ORG:acme", plugin="p", version="1.0.0")
     assert [unit.name for unit in template.pre_start] == ["make", "grow"]
     assert [unit.name for unit in template.post_stop] == ["drop"]
     assert [(item.name, item.value) for item in template.pre_start[0].inputs] == [("size", "1"), ("extra", None)]

@@ -48,6 +48,7 @@ def mariadb() -> Iterator[dict[str, str]]:
             "GRANT SELECT, PROCESS ON *.* TO 'eyes'@'%';\n"
             "GRANT CREATE USER, CONNECTION ADMIN ON *.* TO 'admin'@'%';\n"
             "GRANT ALL PRIVILEGES ON `dayfly%`.* TO 'admin'@'%' WITH GRANT OPTION;\n"
+            "GRANT SELECT (user) ON mysql.user TO 'admin'@'%';\n"
         )
         place = (f"--port={port}", "--bind-address=127.0.0.1", f"--socket={folder}/socket")
         command = [server, *common, *small, *place, f"--init-file={folder}/first.sql"]

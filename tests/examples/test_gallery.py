@@ -165,7 +165,7 @@ def policy(example: Example) -> Iterator[None]:
     """A token with the policy of the README takes the place of the administrator's."""
     told = (FOLDER / "vault-secret" / "README.md").read_text()
     lines = re.findall(r"^    (path .*)$", told, re.MULTILINE)
-    assert len(lines) == 3
+    assert len(lines) == 4
     environment = {**os.environ, **example.environment}
     bao = functools.partial(subprocess.run, env=environment, check=True, capture_output=True, text=True)
     bao(["bao", "policy", "write", "steps", "-"], input="\n".join(lines))

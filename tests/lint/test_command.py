@@ -34,6 +34,9 @@ spec:
     script: |
       #!/bin/sh
       dropdb --if-exists "app_$DAYFLY_RESOURCE_ID"
+  inventory:
+  - name: list
+    script: "@{embed: ./list.py}"
 """
 MAKE = """\
 #!/bin/sh
@@ -48,6 +51,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A plugin with two mistakes, one of them in a script file, without shellcheck."""
     (tmp_path / "plugin.yaml").write_text(TWO)
     (tmp_path / "make.sh").write_text(MAKE)
+    (tmp_path / "list.py").write_text("#!/usr/bin/env python3\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "/nowhere")
     return tmp_path

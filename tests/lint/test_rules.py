@@ -44,7 +44,8 @@ def test_well_written_plugin_has_no_findings(path: Path):
 def test_the_plugin_of_the_readme_is_clean(tmp_path: Path):
     (plugin,) = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     (tmp_path / "plugin.yaml").write_text(plugin)
-    assert linter.lint([str(tmp_path)], ()).findings == []
+    # For brevity, it has no inventory.
+    assert {each.code for each in linter.lint([str(tmp_path)], ()).findings} == {"DF208"}
 
 
 def test_number_of_rules():

@@ -19,7 +19,11 @@ class Planted(NamedTuple):
 OWN = '"$ROOT/$DAYFLY_RESOURCE_ID"'
 MAKE = f"mkdir {OWN}; sleep 0.2; echo ready >{OWN}/notes; printf %s {OWN} >/tmp/path"
 REMOVE = f'[ -d "$ROOT" ] || exit 0; rm -rf {OWN}'
-LOOK = '[ -d "$ROOT" ] || exit 0; find "$ROOT" -maxdepth 1 -name "*$DAYFLY_RESOURCE_ID*"'
+LISTED = """
+printf '%s\\n' "$found" | awk '
+    NF { printf "{\\"name\\": \\"%s\\"}\\n", $0; count++ }
+    END { printf "{\\"complete\\": true, \\"count\\": %d}\\n", count }'"""
+LOOK = f'found=$([ ! -d "$ROOT" ] || find "$ROOT" -maxdepth 1 -name "*$DAYFLY_RESOURCE_ID*"){LISTED}'
 LABEL = {"name": "label", "valueFromSandbox": True}
 PATH = {"name": "path", "valueFromStep": {"name": "make", "output": "path"}, "as": {"env": "MADE"}}
 
@@ -66,7 +70,9 @@ PLANTED: dict[str, Planted] = {
         "one of two",
     ),
     "one name for all, taken away from the other": Planted(
-        plugin('mkdir -p "$ROOT/shared"; touch /tmp/path', 'rm -rf "$ROOT/shared"', look='ls "$ROOT"'),
+        plugin(
+            'mkdir -p "$ROOT/shared"; touch /tmp/path', 'rm -rf "$ROOT/shared"', look=f'found=$(ls "$ROOT"){LISTED}'
+        ),
         Fault.OTHERS,
         "one of two",
     ),
@@ -137,7 +143,7 @@ PLANTED: dict[str, Planted] = {
         "remove is killed in its middle",
     ),
     "looks by the sandbox's name": Planted(
-        plugin(look='find "$ROOT" -maxdepth 1 -name "$DAYFLY_SANDBOX_NAME"'), Fault.INVENTORY_EMPTY
+        plugin(look=f'found=$(find "$ROOT" -maxdepth 1 -name "$DAYFLY_SANDBOX_NAME"){LISTED}'), Fault.INVENTORY_EMPTY
     ),
     "never works": Planted(plugin("exit 3"), Fault.NOT_CREATED),
 }

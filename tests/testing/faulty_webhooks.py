@@ -58,7 +58,10 @@ LOOK = """\
 #!/usr/bin/env python3
 import json, os, urllib.request
 with urllib.request.urlopen(f"@URL@?owner={os.environ['DAYFLY_RESOURCE_ID']}") as answer:
-    print(*json.load(answer)["ids"], sep="\\n")
+    ids = json.load(answer)["ids"]
+for each in ids:
+    print(json.dumps({"name": str(each)}))
+print(json.dumps({"complete": True, "count": len(ids)}))
 """
 
 

@@ -22,7 +22,7 @@ from dayfly.testing import (
     cluster_fault_scenarios,
     undisturbed_cluster_scenario,
 )
-from dayfly.testing.fault_scripts import Moment, inventory_script, parse_listing, pause_at
+from dayfly.testing.fault_scripts import Moment, inventory_script, parse_inventory_log, pause_at
 
 WEBHOOK = {"name": "call", "webhook": {"method": "POST", "url": "https://hooks.example.com/x"}}
 OBJECT = {"name": "thing", "object": {"manifest": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}}}}
@@ -157,18 +157,18 @@ def test_inventory_in_a_cluster_receives_its_variables(tmp_path: Path):
     told = [("DAYFLY_RESOURCE_ID", "it's id"), ("CODE", "0")]
     said = run(inventory_script(script, told), tmp_path)
     assert said.returncode == 0, "a failed inventory is reported in the log, not by the step"
-    assert parse_listing(said.stdout) == (("it's id", "a  b"), "")
+    assert parse_inventory_log(said.stdout) == ("it's id\na  b", "")
     failed = run(inventory_script(script, [*told, ("CODE", "4")]), tmp_path)
-    assert parse_listing(failed.stdout)[1] == "failed with exit code 4: warned"
+    assert parse_inventory_log(failed.stdout)[1] == "failed with exit code 4: warned"
 
 
 @pytest.mark.parametrize("cut", ["", "/x/1\n/x/2\n", "0x\n"])
 def test_a_log_without_its_last_line_is_no_empty_list(cut: str):
-    assert parse_listing(cut)[1] == "has an incomplete log"
-    assert parse_listing("\n0 \n") == ((), "")
+    assert parse_inventory_log(cut)[1] == "has an incomplete log"
+    assert parse_inventory_log("\n0 \n") == ("", "")
 
 
 @pytest.mark.parametrize("end", ["50%\r100%", "a\x0bb", "a\x0cb", "a\x85b", "a\u2028b"])
 def test_inventory_output_is_read_to_its_exit_code(end: str):
-    assert parse_listing(f"box one\r\n\n0 {end}\n") == (("box one",), "")
-    assert parse_listing(f"box one\n\n4 {end}\n")[1] == f"failed with exit code 4: {end}"
+    assert parse_inventory_log(f"box one\r\n\n0 {end}\n") == ("box one\n", "")
+    assert parse_inventory_log(f"box one\n\n4 {end}\n")[1] == f"failed with exit code 4: {end}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dayfly.compile import forks, objects, output_keys, references, resources, routes, units
+from dayfly.compile.origins import published_origin
 from dayfly.compile.parents import check_chain, with_parent
 from dayfly.compile.pools import holder_document, match
 from dayfly.compile.references import Workflow
@@ -352,12 +353,13 @@ def step_environment(sandbox: str, routing_key: str, namespace: str, resource: s
 
 def _document_settings(instance: Instance, env: dict[str, str], publisher: str) -> units.DocumentSettings:
     named = {"SIGNADOT_RESOURCE_NAME": instance.name, "DAYFLY_RESOURCE_NAME": instance.name}
+    params = {**instance.defaults(), **instance.resource.params}
     return units.DocumentSettings(
         resource=instance.name,
-        params={**instance.defaults(), **instance.resource.params},
+        params=params,
         params_at=(*instance.keys, "params"),
         exec_template=units.exec_template(instance.spec.runner, {**env, **named}, state=instance.spec.state),
-        origin=StepOrigin(publisher=publisher, plugin=instance.plugin.name) if instance.plugin else StepOrigin(),
+        origin=published_origin(instance.plugin, publisher, params) if instance.plugin else StepOrigin(),
         secrets=instance.spec.secrets(),
     )
 

@@ -8,10 +8,11 @@ import msgspec
 
 from dayfly.compile import pool_cut, references, units
 from dayfly.compile.acquire_units import release_unit, stand_in
+from dayfly.compile.origins import published_origin
 from dayfly.compile.pool_cut import describe
 from dayfly.compile.references import suggest
 from dayfly.spec.errors import Faults, Path, SpecError, quote
-from dayfly.spec.lifecycle import PARENT_TARGET, Lifecycle, LifecycleEvent, Sharing, StepOrigin
+from dayfly.spec.lifecycle import PARENT_TARGET, Lifecycle, LifecycleEvent, Sharing
 from dayfly.spec.scalars import semver
 from dayfly.spec.shared_parent import MAX_LEVELS, Parent, ParentParam
 
@@ -133,7 +134,7 @@ def parent_settings(
         params=params,
         params_at=params_at,
         exec_template=units.exec_template(plugin.spec.runner, {}, state=plugin.spec.state),
-        origin=StepOrigin(publisher=publisher, plugin=plugin.name),
+        origin=published_origin(plugin, publisher, params),
     )
 
 

@@ -16,6 +16,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import sensitive_inputs
 from dayfly.plan.world import NeverRan, UnitRefusal
 from dayfly.spec.lifecycle import Unit
+from dayfly.spec.resource_token import resource_token
 from dayfly.spec.run import ALIVE, Run
 
 
@@ -33,6 +34,7 @@ class AttemptExecutor(abc.ABC):
         self._attempts = attempts
         self._starter = starter
         self._runs = runs
+        self._identity = reader.records.identity()
 
     @abc.abstractmethod
     def admit(self, name: str, unit: Unit, /) -> None:
@@ -139,10 +141,12 @@ class AttemptExecutor(abc.ABC):
         """Return the context of a work order. `with_folder` creates a working directory for the attempt."""
         step, limits, folder = live.plan.steps.get(key.unit), unit.timeouts, self._attempts.folder(key)
         resource = step.resource if step else ""
+        identity = live.resource_id(resource)
         return OrderContext(
             run=key.run,
             resource=resource,
-            resource_id=live.member_resource_id(resource),
+            resource_id=identity,
+            resource_token=resource_token(self._identity.key, self._identity.host, identity) if identity else "",
             unit=key.unit,
             number=key.attempt,
             inputs=self._input_values(key, live.run, inputs or self._inputs(live, key, unit)),

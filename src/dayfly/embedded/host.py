@@ -20,6 +20,7 @@ from dayfly.embedded.pools.acquire_executor import AcquireExecutor
 from dayfly.embedded.pools.member_index import MemberIndex
 from dayfly.embedded.pools.pool_keeper import PoolKeeper
 from dayfly.embedded.pools.secret_digests import SecretDigests
+from dayfly.embedded.resource_records import KEEP_RECORDS_MS
 from dayfly.embedded.routes.envoy import open_envoy
 from dayfly.embedded.routes.route_executors import (
     EnvoyPreviewExecutor,
@@ -482,12 +483,13 @@ class EmbeddedHost:
         return self._logs.times(uid, unit, attempt)
 
     async def forget_old(self) -> None:
-        """Delete the records and logs of runs that ended more than a week ago."""
+        """Delete the records and logs of runs that ended more than a week ago, and old records of their resources."""
         before = now_ms() - KEEP_ENDED_MS
         self.end.reject_older_births()
         try:
             kept = self.keeper.kept_records()
             ended = await self._writer.run(lambda: self._ledger.forget(before, kept))
+            await self._writer.run(lambda: self._ledger.records.forget(now_ms() - KEEP_RECORDS_MS))
         except HostUnavailableError as error:
             log.warning("records of runs that ended long ago are kept until the next sweep: %s", error)
             return

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from dayfly.embedded.pool_tables import POOL_SCHEMA, MemberRow, PoolTables
+from dayfly.embedded.resource_records import RECORD_SCHEMA, RecordTables
 from dayfly.plan import transitions
 from dayfly.plan.actions import Join, Move
 from dayfly.plan.history import history_entries
@@ -24,7 +25,8 @@ from dayfly.spec.lifecycle import Lifecycle, Unit
 from dayfly.spec.run import Run
 from dayfly.spec.run_data import HistoryEntry
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
+_WITHOUT_RECORDS = 7
 _BUSY_S = 10
 _SCHEMA = """
 CREATE TABLE run (
@@ -132,21 +134,38 @@ class SqliteLedger:
             # A deleted run's secrets are overwritten in the file.
             self._db.execute("PRAGMA secure_delete = ON")
             self.pools = PoolTables(self._db, self._read)
+            self.records = RecordTables(self._db, self._read)
             self._prepare()
         except sqlite3.DatabaseError as error:
             raise LedgerError(f"{path}: {error}") from error
 
     def _prepare(self) -> None:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version == 0:
-            with self._db:
-                self._db.executescript(
-                    f"BEGIN; {_SCHEMA} {POOL_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
-                )
-        elif version != SCHEMA_VERSION:
+        if version == SCHEMA_VERSION:
+            return
+        if version not in (0, _WITHOUT_RECORDS):
             raise LedgerError(
                 f"the ledger has version {version}, this Dayfly supports {SCHEMA_VERSION}; use the Dayfly that wrote it"
             )
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            for statement in _statements(f"{_SCHEMA} {POOL_SCHEMA} {RECORD_SCHEMA}" if version == 0 else RECORD_SCHEMA):
+                self._db.execute(statement)
+            self.records.create_identity()
+            for uid in self.live_uids() if version else ():
+                self._add_missing_records(uid)
+            self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            self._db.execute("COMMIT")
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+
+    def _add_missing_records(self, uid: str) -> None:
+        """Store the records of a run that is older than their table. A damaged run has none."""
+        with contextlib.suppress(RunDamagedError):
+            stored = self.load(uid)
+            if stored is not None:
+                self.records.add(uid, stored.documents, stored.run.born_at)
 
     def close(self) -> None:
         self._db.close()
@@ -225,6 +244,7 @@ class SqliteLedger:
         )
         if cursor.rowcount:
             run = stored.run
+            self.records.add(uid, stored.documents, run.born_at)
             self._db.execute(_HISTORY, (uid, run.seq, run.born_at, "", 0, "Born", "", run.plan))
         return bool(cursor.rowcount)
 
@@ -367,6 +387,7 @@ class SqliteLedger:
 
     def _end(self, run: Run, name: str) -> None:
         self.drop_secrets(run.uid)
+        self.records.end_run(run.uid, run.ended_at)
         self._db.execute(
             # The server does not know members, so it cannot acknowledge their ends.
             "INSERT OR IGNORE INTO ended VALUES (?, ?, ?, ?, ?)",
@@ -486,3 +507,8 @@ class SqliteLedger:
         query = "SELECT seq, at, unit, attempt, move, reason, message FROM history WHERE run = ? ORDER BY rowid"
         fields = HistoryEntry.__struct_fields__
         return [HistoryEntry(**dict(zip(fields, row, strict=True))) for row in self._read(query, uid)]
+
+
+def _statements(script: str) -> list[str]:
+    """Return the statements of a schema. `executescript` would commit before them."""
+    return [statement for each in script.split(";") if (statement := each.strip())]

@@ -63,13 +63,20 @@ class LiveRun:
             self._acquisitions = find_acquisitions(self.plan.documents)
         return self._acquisitions
 
-    def member_resource_id(self, resource: str) -> str:
-        """Return the resource ID of the pool member that provides the resource; empty if none does."""
+    def resource_id(self, resource: str) -> str:
+        """Return the resource ID of the steps of a resource: of its document, of its pool member, or of this run."""
+        for document in self.plan.documents:
+            if document.resource == resource and document.resource_id is not None:
+                return document.resource_id
         acquisition = self.acquisitions.get(resource)
-        if acquisition is None or acquisition.template.sharing is not None:
-            return ""  # the children of a parent have IDs of their own
-        member = acquisition.member(self.run)
-        return resource_id(member, acquisition.template.resource) if member else ""
+        # The children of a parent have IDs of their own.
+        if (
+            acquisition is not None
+            and acquisition.template.sharing is None
+            and (member := acquisition.member(self.run))
+        ):
+            return resource_id(member, acquisition.template.resource)
+        return resource_id(self.run.uid, resource)
 
     def traceparent(self, step: str, attempt: int) -> str:
         """Return the W3C `traceparent` for the programs of an attempt."""

@@ -63,7 +63,8 @@ def identity_records(run: str, unit: str, number: int, start_before: int) -> lis
 class StepAttempt(Protocol):
     """The fields of an attempt that determine its built-in environment. An absent input has the value None.
 
-    `resource_id` is empty unless a pool member provides the resource: the steps then have the member's ID.
+    `resource_id` is None unless the resource has another ID than that of its run: the ID of the pool member that
+    provides it, or the ID that its document has. `resource_token` is empty on hosts that have no key.
     """
 
     @property
@@ -71,7 +72,9 @@ class StepAttempt(Protocol):
     @property
     def resource(self) -> str: ...
     @property
-    def resource_id(self) -> str: ...
+    def resource_id(self) -> str | None: ...
+    @property
+    def resource_token(self) -> str: ...
     @property
     def unit(self) -> str: ...
     @property
@@ -85,9 +88,11 @@ class StepAttempt(Protocol):
 def built_in(unit: Unit, attempt: StepAttempt) -> dict[str, str]:
     """Return the variables that Dayfly gives to each step. Inputs override them, and they override the pod template."""
     assert unit.exec is not None, "only exec units have an environment"
+    given = attempt.resource_id
     return {
         **unit.exec.env,
-        "DAYFLY_RESOURCE_ID": attempt.resource_id or resource_id(attempt.run, attempt.resource),
+        "DAYFLY_RESOURCE_ID": resource_id(attempt.run, attempt.resource) if given is None else given,
+        **({"DAYFLY_RESOURCE_TOKEN": attempt.resource_token} if attempt.resource_token else {}),
         "DAYFLY_ATTEMPT": str(attempt.number),
         "DAYFLY_ATTEMPT_NONCE": nonce(attempt.run, attempt.unit, attempt.number),
         "DAYFLY_OUTPUTS_COMPLETE": "true" if attempt.complete else "false",

@@ -132,3 +132,17 @@ def never_removed(plugin: PluginView) -> Iterator[Spot]:
     for step in plugin.create:
         for statement, _ in makers(step):
             yield Spot(step.script_keys, "creates something that no delete step removes", statement.line)
+
+
+@rule(
+    "DF208",
+    "no-inventory",
+    "A plugin has no inventory, so Dayfly cannot find what its delete steps leave behind.",
+    "Write an inventory: a script that prints a JSON line for each thing (docs/guides/plugins.md#inventory).",
+)
+def no_inventory(plugin: PluginView) -> Iterator[Spot]:
+    # Dayfly itself knows the objects and states of a resource. A plugin inside a sandbox is checked with the sandbox.
+    if plugin.keys != ("spec",) or plugin.spec.inventory or plugin.spec.state or not plugin.has_all_steps:
+        return
+    if any(step.step.script is not None or step.step.command for step in plugin.delete):
+        yield Spot(plugin.keys, "has delete steps but no inventory, so nothing finds what they leave behind")

@@ -17,7 +17,7 @@ _ADDRESS = re.compile(r"(^|[-_])(url|uri|dsn|host|hostname|address|endpoint|sock
 
 
 @rule(
-    "DF208",
+    "DF209",
     "left-in-parent",
     "A create step reads the address of the shared parent, but no delete step reads an output of the parent or of a "
     "create step. So what the create step makes there stays until the parent ends.",

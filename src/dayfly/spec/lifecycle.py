@@ -75,10 +75,15 @@ class Target(WireStruct, frozen=True, kw_only=True):
 
 
 class StepOrigin(WireStruct, frozen=True, kw_only=True):
-    """The author of a document's steps: a published plugin, or, if both fields are empty, the target's author."""
+    """The author of a document's steps: a published plugin, or, without a plugin, the target's author."""
 
     publisher: Annotated[str, doc("Publisher of the plugin; empty if the target's author wrote the steps.", 253)] = ""
     plugin: Annotated[str, doc("Name of the plugin, without its version.", 253)] = ""
+    version: Annotated[str, doc("Version of the plugin.", 128)] = ""
+    inventory: Annotated[
+        str,
+        doc("Digest of the params that its inventory reads: they select the account; empty if it is not known.", 64),
+    ] = ""
 
     @property
     def inline(self) -> bool:
@@ -362,6 +367,10 @@ class Lifecycle(WireStruct, frozen=True, kw_only=True):
         ),
     ] = ()
     sharing: Annotated[Sharing | None, doc("Limits of a shared parent, in its own document.")] = None
+    resource_id: Annotated[
+        str | None,
+        doc("The resource ID of the steps, instead of that of the run; empty for an inventory of all resources.", 64),
+    ] = None
 
     def template_documents(self) -> "tuple[Lifecycle, ...]":
         """Return the documents of the pool member or parent. Their digest identifies those that this document accepts.

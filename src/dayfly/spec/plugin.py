@@ -256,8 +256,8 @@ class Step(WireStruct, frozen=True, kw_only=True):
 class PluginSpec(WireStruct, frozen=True, kw_only=True):
     """The steps of a plugin: `create` runs before the sandbox's workloads start, `delete` after they have stopped.
 
-    With `state` its scripts share a Terraform state, which Dayfly stores for the resource. `inventory` scripts list the
-    existing parts of a resource; only `dayfly plugin test` runs them.
+    With `state` its scripts share a Terraform state, which Dayfly stores for the resource. `inventory` scripts list
+    what exists, of one resource or of all.
     """
 
     description: Annotated[str, doc("Description for readers.", 4096)] = ""
@@ -288,7 +288,8 @@ class PluginSpec(WireStruct, frozen=True, kw_only=True):
     inventory: Annotated[
         tuple[Step, ...],
         list_of(
-            "Scripts that print one line for each existing part of a resource. Only dayfly plugin test runs them.",
+            "Scripts that only read, and print a JSON line for each thing that exists: of the resource "
+            "DAYFLY_RESOURCE_ID, or of all resources if it is empty.",
             MAX_STEPS,
             "name",
         ),
@@ -413,7 +414,7 @@ def _check_inventory(step: Step, keys: Path) -> None:
     check_step(step, keys, repeats=False)
     if step.script is None or step.outputs or step.retry or step.timeouts:
         raise SpecError(
-            "must be a script with inputs and nothing else, which prints one line for each thing that exists", keys
+            "must be a script with inputs and nothing else, which prints a JSON line for each thing that exists", keys
         )
     for position, wanted in enumerate(step.inputs):
         here = (*keys, "inputs", position)

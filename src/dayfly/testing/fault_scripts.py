@@ -135,13 +135,12 @@ def inventory_script(script: str, variables: Iterable[tuple[str, str]]) -> str:
     return _LISTING.format(mark=_mark(script), script=script.removesuffix("\n"), exports=exports)
 
 
-def parse_listing(log: str) -> tuple[tuple[str, ...], str]:
-    """Return the lines that an inventory printed, from its log, and its error; empty for success."""
-    # Not `splitlines`: programs that show progress print carriage returns.
-    *lines, last = log.removesuffix("\n").replace("\r\n", "\n").split("\n")
+def parse_inventory_log(log: str) -> tuple[str, str]:
+    """Return the output of an inventory from its log, and its error; empty for success."""
+    output, _, last = log.removesuffix("\n").replace("\r\n", "\n").rpartition("\n")
     code, _, error = last.partition(" ")
     why = "" if code == "0" else f"failed with exit code {code}: {error or 'no message'}"
-    return tuple(line for line in lines if line.strip()), why if code.isdigit() else "has an incomplete log"
+    return output, why if code.isdigit() else "has an incomplete log"
 
 
 def parse_durations(lines: Iterable[str]) -> dict[str, float]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from dayfly.cli.local.child import Signals
 from dayfly.cli.plugin_test import cluster_cleanup, cluster_faults, cluster_specs
 from dayfly.cli.plugin_test.cluster_cleanup import CreatedSandbox
-from dayfly.cli.plugin_test.session import InventoryError, clean_up_at_end, find_failed_attempt
+from dayfly.cli.plugin_test.session import InventoryError, clean_up_at_end, find_failed_attempt, listed_names
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.execute.pod import names as pod_names
 from dayfly.plan.reasons import Reason
@@ -27,7 +27,7 @@ from dayfly.testing import (
     cluster_fault_scenarios,
     undisturbed_cluster_scenario,
 )
-from dayfly.testing.fault_scripts import parse_listing
+from dayfly.testing.fault_scripts import parse_inventory_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -272,10 +272,10 @@ class _ClusterBench:
         for step in self._plugin.spec.inventory:
             unit = f"{self._specs.resource}/{step.name}"
             log = self._cluster.read(box.name, unit, logs[unit], 0).data if unit in logs else b""
-            lines, why = parse_listing(log.decode(errors="replace"))
+            output, why = parse_inventory_log(log.decode(errors="replace"))
             if why:
                 raise InventoryError(f"the inventory {step.name} {why}")
-            found += lines
+            found += listed_names(step.name, output.encode())
         return tuple(found)
 
 

@@ -18,7 +18,7 @@ from dayfly.cli.local.child import Interrupted, Signals, run_group
 from dayfly.cli.local.temporary_server import UserLock
 from dayfly.cli.output import show
 from dayfly.cli.plugin_test.fault_proxy import FaultProxy
-from dayfly.cli.plugin_test.session import InventoryError, clean_up_at_end, find_failed_attempt
+from dayfly.cli.plugin_test.session import InventoryError, clean_up_at_end, find_failed_attempt, listed_names
 from dayfly.client import waiting
 from dayfly.client.connection import run
 from dayfly.client.errors import DayflyError, Exit, RefusedError
@@ -265,7 +265,7 @@ class _LocalBench:
         if ended.returncode:
             error = ended.stderr.strip().splitlines()[-1:] or ["no message"]
             raise InventoryError(f"the inventory {step.name} failed with exit code {ended.returncode}: {error[0]}")
-        return [line for line in ended.stdout.splitlines() if line.strip()]
+        return listed_names(step.name, ended.stdout.encode())
 
     def _uid(self, box: Any) -> str:
         if "uid" not in box:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from dayfly.cli.local.child import Interrupted, Signals
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
+from dayfly.plan.leaks.listing import parse_listing
 from dayfly.testing import (
     Fault,
     Outcome,
@@ -76,7 +77,19 @@ def find_failed_attempt(units: Iterable[tuple[str, str, int]]) -> tuple[str, int
 
 
 class InventoryError(Exception):
-    """The inventory script of a plugin could not run, or failed."""
+    """The inventory script of a plugin could not run or failed, or its list is invalid."""
+
+
+def listed_names(step: str, output: bytes) -> list[str]:
+    """Return the names in the output of an inventory script.
+
+    Raises:
+        InventoryError: The list is invalid or incomplete.
+    """
+    listing = parse_listing(output)
+    if listing.error:
+        raise InventoryError(f"the list of the inventory {step} cannot be read: {listing.error}")
+    return [thing.name for thing in listing.things]
 
 
 class Bench(Protocol):

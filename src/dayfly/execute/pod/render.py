@@ -48,15 +48,16 @@ class PodAttempt(msgspec.Struct, frozen=True, kw_only=True):
     `run` is the ledger's identity (the target's UID), `owner` the owner reference of the Run. `inputs` has the value of
     each input, its Secret, or None if it is absent. The log masks the values of `sensitive` inputs. `reads` is a label
     value that identifies the attempts whose outputs are inputs. `cleaning` is true for delete steps. A step with a
-    Terraform state has `state` in its environment and the password from `token`. `resource_id` is that of the pool
-    member that provides the resource.
+    Terraform state has `state` in its environment and the password from `token`. `resource_id` and
+    `resource_token` are as in `StepAttempt`.
     """
 
     run: str
     run_name: str
     owner: dict[str, Any]
     resource: str
-    resource_id: str = ""
+    resource_id: str | None = None
+    resource_token: str = ""
     unit: str
     number: int
     inputs: Mapping[str, bytes | PodSecretKey | None]

@@ -20,8 +20,8 @@ class OrderContext(msgspec.Struct, frozen=True, kw_only=True):
     `inputs` has the value of each input, None if it is absent. `folder` is the working directory, unless the image has
     another. `private` are directories in which only this step may see its new entries. The log masks the values of
     `sensitive` inputs. `state` has the variables of a step with a Terraform state, and `cleared` variables that it must
-    not inherit. `trace` is the `traceparent` for spans of the step. `resource_id` is that of the pool member that
-    provides the resource.
+    not inherit. `trace` is the `traceparent` for spans of the step. `resource_id` and `resource_token`
+    are as in `StepAttempt`.
     """
 
     run: str
@@ -39,7 +39,8 @@ class OrderContext(msgspec.Struct, frozen=True, kw_only=True):
     trace: str = ""
     start_before: int = 0
     log: str = ""
-    resource_id: str = ""
+    resource_id: str | None = None
+    resource_token: str = ""
 
 
 def step_order(unit: Unit, attempt: OrderContext) -> bytes:

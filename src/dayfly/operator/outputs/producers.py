@@ -43,9 +43,9 @@ async def find_producer(cluster: ClusterWatches, run: RunObject, document: Lifec
     return await find_producer(cluster, found, above, step.unit)
 
 
-def member_resource_id(run: RunObject, documents: Iterable[Lifecycle], resource: str) -> str:
-    """Return the ID of the resource that a pool member provides; empty for any other resource, also with a parent."""
+def member_resource_id(run: RunObject, documents: Iterable[Lifecycle], resource: str) -> str | None:
+    """Return the ID of the resource that a pool member provides; None for any other resource, also with a parent."""
     found = find_acquisitions(each for each in documents if each.resource == resource).get(resource)
     if found is None or found.template.sharing is not None or not (ref := found.member(run.ledger)):
-        return ""
+        return None
     return resource_id(MemberRef.parse(ref).uid, found.template.resource)

@@ -1,0 +1,214 @@
+"""The verdict about each listed thing, and about resources that a list lacks. In doubt, nothing is an orphan.
+
+A check lists first and reads the ledgers afterwards. So a resource that is created in between has a run, although its
+thing may not be in the list. All times are Unix milliseconds.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from dayfly.plan.leaks.listing import Thing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+MAX_DELETIONS: Final = 10
+_DELETED_SHARE: Final = 10
+# Two lists that begin sooner after each other may come from the same cache. A shorter grace period shortens this.
+MIN_LIST_DISTANCE_MS: Final = 60_000
+
+
+class Verdict(enum.StrEnum):
+    """What a thing, or a resource without a thing, is."""
+
+    HELD = "held"
+    ENDING = "ending"
+    ORPHAN = "orphan"
+    MISSING = "missing"
+    FOREIGN = "foreign"
+    UNKNOWN = "unknown"
+
+
+class RunState(enum.StrEnum):
+    """The state of the run of a resource, as its host has answered."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    NONE = "none"
+    UNANSWERED = "unanswered"
+
+
+class Evidence(NamedTuple):
+    """What is known of a resource ID apart from lists.
+
+    Attributes:
+        run: The state of its run.
+        plugin: The recorded plugin as `name@version`; empty without a record.
+        ended_at: The recorded end of its run; 0 without a record.
+        has_token: Whether the token of the thing was made with our key for this resource ID.
+    """
+
+    run: RunState
+    plugin: str = ""
+    ended_at: int = 0
+    has_token: bool = False
+
+
+class CompleteList(NamedTuple):
+    """A complete list, when it began, and when each of its things was listed for the first time, by name."""
+
+    began_at: int
+    things: tuple[Thing, ...]
+    first_seen: Mapping[str, int] = {}
+
+
+class Finding(NamedTuple):
+    """A verdict.
+
+    Attributes:
+        verdict: The verdict.
+        id: The resource ID; empty if the thing has none.
+        name: The name of the thing, or of the resource that is missing.
+        reason: Why, in a phrase.
+        plugin: The recorded plugin as `name@version`; empty if it is not known.
+        created: When the thing was created or first listed.
+        is_deletable: Whether the delete steps of the plugin may run for the ID.
+    """
+
+    verdict: Verdict
+    id: str
+    name: str
+    reason: str
+    plugin: str = ""
+    created: int = 0
+    is_deletable: bool = False
+
+
+class ExpectedResource(NamedTuple):
+    """A resource of an open run with the plugin and params of the check.
+
+    Attributes:
+        id: Its resource ID.
+        name: The run and its resource, for people.
+        plugin: Its plugin as `name@version`.
+        made_at: When all its create steps had succeeded; 0 if they have not.
+    """
+
+    id: str
+    name: str
+    plugin: str
+    made_at: int
+
+
+class CheckRules(NamedTuple):
+    """The rules of one check: the name of its plugin and the grace period in milliseconds."""
+
+    plugin: str
+    grace_ms: int
+
+
+def judge(
+    current: CompleteList,
+    previous: CompleteList | None,
+    evidence: Mapping[str, Evidence],
+    expected: Iterable[ExpectedResource],
+    rules: CheckRules,
+    now: int,
+) -> list[Finding]:
+    """Return the verdicts about all things of a list, in its order, and after them those about missing resources.
+
+    Args:
+        current: The newest complete list.
+        previous: The complete list before it; None if there is none.
+        evidence: What is known of each resource ID in the list. It was read after the list had ended.
+        expected: The resources that the list should have. They were read after the list had ended.
+        rules: The rules of the check.
+        now: The current time.
+    """
+    names = Counter(thing.name for thing in current.things)
+    lists = [current] if previous is None else [current, previous]
+    found = [
+        Finding(Verdict.UNKNOWN, thing.id, thing.name, "the list has this name twice")
+        if names[thing.name] > 1
+        else _judge(thing, lists, evidence.get(thing.id, Evidence(RunState.UNANSWERED)), rules, now)
+        for thing in current.things
+    ]
+    copied = {finding.id for finding, thing in zip(found, current.things, strict=True) if not thing.is_named_by_id}
+    orphans = [_protect_copies(finding, copied) for finding in found]
+    return [*orphans, *_missing(lists, expected)]
+
+
+def _judge(thing: Thing, lists: Sequence[CompleteList], known: Evidence, rules: CheckRules, now: int) -> Finding:
+    created = thing.created or lists[0].first_seen.get(thing.name, 0)
+    verdict, reason = _verdict(thing, created, lists, known, rules, now)
+    return Finding(verdict, thing.id, thing.name, reason, known.plugin, created, is_deletable=verdict is Verdict.ORPHAN)
+
+
+def _verdict(
+    thing: Thing, created: int, lists: Sequence[CompleteList], known: Evidence, rules: CheckRules, now: int
+) -> tuple[Verdict, str]:
+    if not thing.id:
+        return Verdict.FOREIGN, "it has no resource id"
+    match known.run:
+        case RunState.OPEN:
+            return Verdict.HELD, "its run is open"
+        case RunState.CLOSED:
+            return Verdict.ENDING, "its run is being deleted"
+        case RunState.UNANSWERED:
+            return Verdict.UNKNOWN, "its host has not answered"
+    if not known.plugin and not known.has_token:
+        return Verdict.FOREIGN, "its token is of another Dayfly" if thing.token else "nothing proves that it is ours"
+    if known.plugin and known.plugin.partition("@")[0] != rules.plugin:
+        return Verdict.FOREIGN, f"it belongs to the plugin {known.plugin}"
+    if created > now or known.ended_at > now:
+        return Verdict.UNKNOWN, "its time is in the future"
+    if created <= 0 or now - created <= rules.grace_ms:
+        return Verdict.UNKNOWN, "it is not older than the grace period"
+    if not _is_in_two_lists(thing, lists, known.ended_at, rules):
+        return Verdict.UNKNOWN, "it is not yet in two complete lists after the end of its run"
+    return Verdict.ORPHAN, "its run has ended" if known.plugin else "its token is ours, and it has no run"
+
+
+def _is_in_two_lists(thing: Thing, lists: Sequence[CompleteList], ended_at: int, rules: CheckRules) -> bool:
+    """Return whether two lists have the thing with the same ID, began after the end of its run, and differ in time."""
+    if len(lists) < 2 or lists[0].began_at - lists[1].began_at < min(rules.grace_ms, MIN_LIST_DISTANCE_MS):
+        return False
+    return all(
+        each.began_at > ended_at and any((other.name, other.id) == (thing.name, thing.id) for other in each.things)
+        for each in lists
+    )
+
+
+def _protect_copies(finding: Finding, copied: set[str]) -> Finding:
+    """Return the finding; it is not deletable if any thing with its ID does not have the ID in its name.
+
+    A restored snapshot has the tags of its original, and delete steps may select by tag.
+    """
+    if not finding.is_deletable or finding.id not in copied:
+        return finding
+    return finding._replace(is_deletable=False, reason=f"{finding.reason}; a thing with its id may be a copy")
+
+
+def _missing(lists: Sequence[CompleteList], expected: Iterable[ExpectedResource]) -> list[Finding]:
+    if len(lists) < 2:
+        return []
+    listed = {thing.id for each in lists for thing in each.things}
+    first = min(each.began_at for each in lists)
+    return [
+        Finding(Verdict.MISSING, each.id, each.name, "two complete lists lack it", each.plugin)
+        for each in expected
+        if 0 < each.made_at < first and each.id not in listed
+    ]
+
+
+def select_deletions(findings: Sequence[Finding], inventory_size: int) -> tuple[list[str], int]:
+    """Return the resource IDs that a sweep may delete, and how many deletable IDs are left for a person.
+
+    A sweep deletes the things of at most 10 IDs, and of at most a tenth of the inventory but at least one.
+    """
+    deletable = list(dict.fromkeys(each.id for each in findings if each.is_deletable))
+    limit = min(MAX_DELETIONS, max(1, inventory_size // _DELETED_SHARE))
+    return deletable[:limit], len(deletable[limit:])

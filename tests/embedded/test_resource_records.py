@@ -1,0 +1,151 @@
+"""Records of resources: what remains known after the end of a run, and the token that its steps get."""
+
+import sqlite3
+
+import msgspec
+import pytest
+from tests.embedded import documents as doc
+
+from dayfly.embedded.ledger import SCHEMA_VERSION, SqliteLedger, StoredRun
+from dayfly.embedded.resource_records import KEEP_RECORDS_MS, ResourceRecord
+from dayfly.lib.clock import now_ms
+from dayfly.plan.actions import Close, Finish
+from dayfly.plan.sealed import seal
+from dayfly.plan.world import TargetIntent
+from dayfly.spec.identity import resource_id
+from dayfly.spec.lifecycle import StepOrigin
+from dayfly.spec.resource_token import verified_host
+from dayfly.spec.run import EndRequest, Run
+
+ORIGIN = StepOrigin(publisher="acme", plugin="postgres", version="1.2.0", inventory="abc")
+INLINE = doc.resource("inline", [doc.step("make")], [doc.step("drop")])
+OWN = msgspec.structs.replace(doc.resource("db", [doc.step("make")], [doc.step("drop")]), origin=ORIGIN)
+OF_ANOTHER = msgspec.structs.replace(OWN, resource="other", resource_id="0" * 26)
+POOLED = msgspec.structs.replace(
+    OWN, resource="pooled", pre_start=(), post_stop=(), template=(msgspec.to_builtins(OWN),)
+)
+DOCUMENTS = (OWN, INLINE, OF_ANOTHER, POOLED)
+RECORD = ResourceRecord(resource_id("u", "db"), "u", "db", "acme", "postgres@1.2.0", "abc", born_at=3)
+
+
+def stored(uid="u") -> StoredRun:
+    run = Run(uid=uid, target=doc.TARGET, plan=seal(DOCUMENTS).digest, born_at=3)
+    return StoredRun(run=run, name="box", documents=DOCUMENTS, forks=(), intent=TargetIntent())
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    found = SqliteLedger(tmp_path / "ledger.db")
+    yield found
+    found.close()
+
+
+def every_id(uid="u"):
+    return [resource_id(uid, each.resource) for each in DOCUMENTS] + ["0" * 26]
+
+
+def test_birth_records_each_resource_that_the_run_itself_makes(ledger):
+    ledger.create(stored())
+    assert ledger.records.find(every_id()) == {RECORD.id: RECORD}
+    assert ledger.records.living("acme", "postgres", "abc") == [RECORD]
+    assert ledger.records.living("acme", "postgres", "other") == []
+    assert ledger.records.living("umbrella", "postgres", "abc") == []
+    assert ledger.records.living("acme", "postgre", "abc") == []
+
+
+def test_record_outlives_the_run_for_400_days(ledger):
+    ledger.create(stored())
+    plan, end = seal(DOCUMENTS), now_ms()
+    closed = ledger.commit(ledger.load("u").run, plan, (Close(request=EndRequest(at=7, reason="Deleted")),), {}, end)
+    ledger.dissolve(ledger.commit(closed, plan, (Finish(at=end),), {}, end), "box")
+    assert ledger.records.find(every_id()) == {RECORD.id: RECORD._replace(ended_at=end)}
+    assert ledger.records.living("acme", "postgres", "abc") == []
+    ledger.records.forget(end + KEEP_RECORDS_MS - KEEP_RECORDS_MS)
+    assert ledger.records.find(every_id())
+    ledger.records.forget(end + 1)
+    assert ledger.records.find(every_id()) == {}
+
+
+def test_living_run_is_never_forgotten(ledger):
+    ledger.create(stored())
+    ledger.records.forget(now_ms() + KEEP_RECORDS_MS)
+    assert ledger.records.find(every_id()) == {RECORD.id: RECORD}
+
+
+def test_identity_stays_when_the_ledger_is_opened_again(ledger, tmp_path):
+    again = SqliteLedger(tmp_path / "ledger.db")
+    assert again.records.identity() == ledger.records.identity()
+    again.close()
+    other = SqliteLedger(":memory:")
+    assert other.records.identity() != ledger.records.identity()
+    other.close()
+
+
+def without_records(path) -> None:
+    """Turn the file into one that the previous version has written."""
+    with sqlite3.connect(path) as db:
+        db.execute("DROP TABLE resource_record")
+        db.execute("DROP TABLE identity")
+        db.execute(f"PRAGMA user_version = {SCHEMA_VERSION - 1}")
+    db.close()
+
+
+def test_migration_keeps_runs_and_records_the_living_ones(tmp_path):
+    path = tmp_path / "ledger.db"
+    old = SqliteLedger(path)
+    for uid in ("u", "damaged"):
+        old.create(stored(uid))
+    old.close()
+    without_records(path)
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE run SET documents = x'00' WHERE uid = 'damaged'")
+    db.close()
+    new = SqliteLedger(path)
+    assert new.load("u").run == stored().run
+    assert new.records.find([*every_id(), *every_id("damaged")]) == {RECORD.id: RECORD}
+    assert new.records.identity().host
+    new.close()
+    again = SqliteLedger(path)
+    assert again.records.find(every_id()) == {RECORD.id: RECORD}
+    again.close()
+
+
+def test_interrupted_migration_changes_nothing(tmp_path, monkeypatch):
+    path = tmp_path / "ledger.db"
+    SqliteLedger(path).close()
+    without_records(path)
+    with monkeypatch.context() as patch:
+        patch.setattr("dayfly.embedded.resource_records.secrets.token_bytes", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            SqliteLedger(path)
+    with sqlite3.connect(path) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION - 1,)
+        assert db.execute("SELECT 1 FROM sqlite_master WHERE name = 'identity'").fetchone() is None
+    db.close()
+    SqliteLedger(path).close()
+
+
+async def test_steps_get_a_token_that_this_home_can_verify(machine):
+    say = 'echo "$DAYFLY_RESOURCE_ID $DAYFLY_RESOURCE_TOKEN" >> "$JOURNAL"'
+    await machine.host.offer(doc.offer(doc.resource("db", [doc.step("make", say)], [doc.step("drop", say)])))
+    await machine.ready()
+    await machine.finish()
+    made, dropped = machine.lines()
+    assert made == dropped
+    identity, token = made.split()
+    ledger = SqliteLedger(machine.home / "ledger.db")
+    host, key = ledger.records.identity()
+    ledger.close()
+    assert verified_host(key, token, identity) == host
+
+
+async def test_steps_of_a_document_with_a_resource_id_get_that_id(machine):
+    say = 'echo "$DAYFLY_RESOURCE_ID,$DAYFLY_RESOURCE_TOKEN" >> "$JOURNAL"'
+    other = msgspec.structs.replace(doc.resource("a", [doc.step("make", say)]), resource_id="0" * 26)
+    none = msgspec.structs.replace(doc.resource("b", [doc.step("make", say)]), resource_id="")
+    await machine.host.offer(doc.offer(other, none))
+    await machine.ready()
+    found = dict(line.split(",") for line in machine.lines())
+    assert found[""] == ""
+    assert found["0" * 26]
+    await machine.finish()

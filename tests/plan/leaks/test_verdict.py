@@ -1,0 +1,163 @@
+"""The verdict about a listed thing: an exhaustive table, and the cases that could delete something of another owner."""
+
+import itertools
+
+import pytest
+
+from dayfly.plan.leaks.listing import Thing
+from dayfly.plan.leaks.verdict import (
+    CheckRules,
+    CompleteList,
+    Evidence,
+    ExpectedResource,
+    Finding,
+    RunState,
+    Verdict,
+    judge,
+    select_deletions,
+)
+
+ID, OTHER = "0123456789abcdef0123456789", "0123456789abcdef0123456780"
+HOUR = 3_600_000
+NOW, GRACE = 1_000 * HOUR, HOUR
+RULES = CheckRules("bucket", GRACE)
+OLD, ENDED, FIRST, SECOND = NOW - 100 * HOUR, NOW - 50 * HOUR, NOW - 2 * HOUR, NOW - HOUR // 2
+RECORDED = Evidence(RunState.NONE, "bucket@1.0.0", ENDED)
+MARKED = Evidence(RunState.NONE, has_token=True)
+ORPHAN = Thing(ID, f"dayfly-{ID}", OLD)
+
+
+def listed(began_at: int, *things: Thing, **first_seen: int) -> CompleteList:
+    return CompleteList(began_at, things, first_seen)
+
+
+def verdict_of(
+    thing: Thing = ORPHAN,
+    known: Evidence = RECORDED,
+    *,
+    before: Thing | None = ORPHAN,
+    first: int = FIRST,
+    second: int = SECOND,
+    now: int = NOW,
+    rules: CheckRules = RULES,
+) -> Finding:
+    previous = None if before is None else listed(first, before)
+    (finding,) = judge(listed(second, thing), previous, {thing.id: known}, (), rules, now)
+    return finding
+
+
+RUNS = tuple(RunState)
+PLUGINS = ("", "bucket@0.9.0", "queue@1.0.0")
+TOKENS = (False, True)
+AGES = {"old": OLD, "young": NOW - GRACE, "unknown": 0, "future": NOW + 1}
+PREVIOUS = {"none": None, "same": ORPHAN, "other id": Thing(OTHER, ORPHAN.name, OLD), "other name": Thing(ID, "x", OLD)}
+ENDS = {"before": ENDED, "between": FIRST + 1, "in the second": SECOND, "future": NOW + 1}
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("plugin", PLUGINS)
+@pytest.mark.parametrize("has_token", TOKENS)
+def test_verdict_for_each_combination(run: RunState, plugin: str, has_token: bool):
+    for age, before, end, id_ in itertools.product(AGES, PREVIOUS, ENDS, (ID, "")):
+        ended_at = ENDS[end] if plugin else 0
+        known = Evidence(run, plugin, ended_at, has_token)
+        found = verdict_of(Thing(id_, ORPHAN.name, AGES[age]), known, before=PREVIOUS[before])
+        is_ours = bool(plugin) or has_token
+        is_proven = age == "old" and before == "same" and (not plugin or end == "before")
+        if not id_:
+            expected = Verdict.FOREIGN
+        elif run is RunState.OPEN:
+            expected = Verdict.HELD
+        elif run is RunState.CLOSED:
+            expected = Verdict.ENDING
+        elif run is RunState.UNANSWERED:
+            expected = Verdict.UNKNOWN
+        elif not is_ours or plugin.startswith("queue"):
+            expected = Verdict.FOREIGN
+        else:
+            expected = Verdict.ORPHAN if is_proven else Verdict.UNKNOWN
+        assert found.verdict is expected, (age, before, end, id_)
+        assert found.is_deletable is (expected is Verdict.ORPHAN)
+
+
+def test_thing_without_evidence_is_unknown():
+    (finding,) = judge(listed(SECOND, ORPHAN), listed(FIRST, ORPHAN), {}, (), RULES, NOW)
+    assert finding.verdict is Verdict.UNKNOWN
+
+
+def test_name_that_appears_twice_is_unknown():
+    things = (ORPHAN, ORPHAN._replace(id=OTHER))
+    known = dict.fromkeys((ID, OTHER), RECORDED)
+    found = judge(listed(SECOND, *things), listed(FIRST, *things), known, (), RULES, NOW)
+    assert [each.verdict for each in found] == [Verdict.UNKNOWN, Verdict.UNKNOWN]
+
+
+@pytest.mark.parametrize(
+    "name", ["snapshot-of-orders", f"dayfly-{ID}0", f"dayfly-{ID[:-1]}8", f"dayfly-{ID[:-1]}", f"dayfly-{ID}x"]
+)
+def test_thing_without_its_id_in_its_name_is_never_deleted(name: str):
+    copy = Thing(ID, name, OLD, "our.token")
+    found = verdict_of(copy, MARKED, before=copy)
+    assert (found.verdict, found.is_deletable) == (Verdict.ORPHAN, False)
+
+
+def test_original_is_not_deleted_while_a_copy_of_its_tags_exists():
+    things = (ORPHAN, Thing(ID, "restored-orders", OLD))
+    found = judge(listed(SECOND, *things), listed(FIRST, *things), {ID: RECORDED}, (), RULES, NOW)
+    assert [(each.verdict, each.is_deletable) for each in found] == [(Verdict.ORPHAN, False)] * 2
+
+
+def test_lists_that_may_come_from_one_cache_prove_nothing():
+    assert verdict_of(first=SECOND - 59_999).verdict is Verdict.UNKNOWN
+    assert verdict_of(first=SECOND - 60_000).verdict is Verdict.ORPHAN
+    assert verdict_of(first=SECOND, rules=CheckRules("bucket", 0)).verdict is Verdict.ORPHAN
+
+
+def test_age_counts_from_the_first_list_without_a_creation_time():
+    timeless = ORPHAN._replace(created=0)
+    for seen, expected in ((NOW - GRACE, Verdict.UNKNOWN), (NOW - GRACE - 1, Verdict.ORPHAN)):
+        current = listed(SECOND, timeless)._replace(first_seen={timeless.name: seen})
+        (found,) = judge(current, listed(FIRST, timeless), {ID: RECORDED}, (), RULES, NOW)
+        assert found.verdict is expected
+
+
+def test_clock_that_jumped_back_makes_no_orphan():
+    assert verdict_of(now=OLD - 1).verdict is Verdict.UNKNOWN
+    assert verdict_of(first=ENDED - 2, second=ENDED - 1).verdict is Verdict.UNKNOWN
+
+
+EXPECTED = ExpectedResource(ID, "box/files", "bucket@1.0.0", made_at=FIRST - 1)
+
+
+@pytest.mark.parametrize(
+    ("current", "previous", "expected", "is_missing"),
+    [
+        ((), (), EXPECTED, True),
+        ((ORPHAN,), (), EXPECTED, False),
+        ((), (ORPHAN,), EXPECTED, False),
+        ((), None, EXPECTED, False),
+        ((), (), EXPECTED._replace(made_at=FIRST), False),
+        ((), (), EXPECTED._replace(made_at=0), False),
+    ],
+)
+def test_resource_is_missing_only_if_two_later_lists_lack_it(
+    current: tuple[Thing, ...], previous: tuple[Thing, ...] | None, expected: ExpectedResource, is_missing: bool
+):
+    before = None if previous is None else listed(FIRST, *previous)
+    found = judge(listed(SECOND, *current), before, {ID: Evidence(RunState.OPEN)}, [expected], RULES, NOW)
+    assert [each.name for each in found if each.verdict is Verdict.MISSING] == ["box/files"] * is_missing
+
+
+@pytest.mark.parametrize(
+    ("orphans", "inventory", "deleted"), [(0, 100, 0), (1, 1, 1), (5, 9, 1), (5, 30, 3), (50, 99, 9), (50, 1_000, 10)]
+)
+def test_sweep_deletes_at_most_ten_and_a_tenth(orphans: int, inventory: int, deleted: int):
+    found = [Finding(Verdict.ORPHAN, str(number), "x", "", is_deletable=True) for number in range(orphans)]
+    chosen, left = select_deletions(found, inventory)
+    assert (len(chosen), left) == (deleted, orphans - deleted)
+
+
+def test_things_of_one_resource_are_deleted_together():
+    found = [Finding(Verdict.ORPHAN, ID, name, "", is_deletable=True) for name in ("database", "role")]
+    held = Finding(Verdict.HELD, OTHER, "x", "")
+    assert select_deletions([*found, held], 3) == ([ID], 0)
