@@ -30,7 +30,7 @@ def test_deleted_namespace_ends_its_pool_and_all_members():
     at_work(story)
 
 
-def test_namespace_that_is_deleted_during_a_refill_leaves_nothing():
+def test_deletion_during_a_refill_leaves_nothing():
     async def story(world: World) -> None:
         pool(world, ready=3)
         await world.until(lambda: world.cloud.starts("pg/make"), "the first step")
