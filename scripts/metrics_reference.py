@@ -11,6 +11,7 @@ import yaml
 
 from dayfly.operator.monitoring.metrics import GAUGE_HELP, Metrics
 from dayfly.server.api.pool_metrics import METRICS
+from dayfly.spec.kinds import RunSpec
 from dayfly.spec.run import Phase
 
 if TYPE_CHECKING:
@@ -78,8 +79,11 @@ def _pool_rows() -> Iterator[str]:
 
 def _rows() -> Iterator[str]:
     ledger = SimpleNamespace(phase=Phase.OPEN, units={})
-    holds = SimpleNamespace(pools=[SimpleNamespace(status=SimpleNamespace(reason="Filling"))])
-    cluster: Any = SimpleNamespace(runs=[SimpleNamespace(ledger=ledger)], holds=holds, queue=(), age=0, now=lambda: 0)
+    pools = [SimpleNamespace(status=SimpleNamespace(reason="Filling"))]
+    members = [SimpleNamespace(status=SimpleNamespace(state="ready"))]
+    holds = SimpleNamespace(pools=pools, members=members)
+    runs = [SimpleNamespace(ledger=ledger, spec=RunSpec())]
+    cluster: Any = SimpleNamespace(runs=runs, holds=holds, queue=(), age=0, now=lambda: 0)
     metrics = Metrics(cluster, **dict.fromkeys(GAUGE_HELP, lambda: 0))
     metrics.turns.labels("done")
     for metric in sorted(metrics.collect(), key=lambda each: each.name):

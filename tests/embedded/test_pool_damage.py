@@ -120,10 +120,7 @@ async def test_unused_members_of_a_lost_pool_are_removed(machine):
 async def test_pool_with_a_damaged_record_closes_no_member(machine):
     await held(machine)
     await machine.host.offer(pool("q", template([doc.step("make", "true")])))
-    with machine.database() as db:
-        db.execute("UPDATE pool SET ledger = CAST('{' AS BLOB) WHERE uid = 'p'")
-    await machine.down()
-    await machine.up()
+    await changed(machine, "UPDATE pool SET ledger = CAST('{' AS BLOB) WHERE uid = 'p'")
     with pytest.raises(HostUnavailableError, match="table `pool`"):
         machine.report("p")
     await machine.ready("q")

@@ -31,6 +31,7 @@ IN_A_CLUSTER = (
     "object-database",
     "object-job",
     "object-workflow",
+    "pooled-environment",
     "service-binding",
     "v1-plugin",  # also on one machine, in test_v1.py
     "volume-backup",

@@ -46,6 +46,7 @@ _SEEN = {
     "object-database": "makes a ",
     "object-job": "makes a Job",
     "object-workflow": "makes a ",
+    "pooled-environment": "makes a Deployment",
     "service-binding": "makes a ",
     "v1-plugin": "runs /signadot/plugin/bin/deprovision",
     "volume-backup": "$VOLUME = $.spec.volume of the Machine",

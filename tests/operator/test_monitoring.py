@@ -8,6 +8,7 @@ import logging
 from types import SimpleNamespace
 
 import aiohttp
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.ports import free_port
@@ -19,7 +20,10 @@ from dayfly.operator.monitoring.health_server import STALE_S, serve_health
 from dayfly.operator.monitoring.json_log import JsonLines
 from dayfly.operator.monitoring.metrics import Metrics
 from dayfly.plan.actions import Bind, Claim, Close, Doubt, Finish, GiveUp, Record, Started, Stopped, Void
+from dayfly.spec.kinds import PoolRecord, RunSpec
 from dayfly.spec.lifecycle import Target
+from dayfly.spec.pool_ledger import Demand, PoolLedger
+from dayfly.spec.resource_pool import ResourcePoolSpec
 from dayfly.spec.run import EndRequest, Phase, Result, Run, State, UnitRecord
 
 OF = {"unit": "db/make", "attempt": 2}
@@ -31,6 +35,13 @@ def a_run(name: str = "r", *, abandon: EndRequest | None = None, **more) -> RunO
     return RunObject(
         metadata=AnnotatedMeta(name=name), ledger=Run(uid=name, target=TARGET, plan="", abandon=abandon, **more)
     )
+
+
+def a_pool_run(name: str, *, hits: int, misses: int) -> RunObject:
+    demand = Demand(hits=hits, misses=misses)
+    spec = ResourcePoolSpec(plugin="pg", ready=1)
+    record = PoolRecord(ledger=PoolLedger(uid=name, demand=demand), spec=spec, template=())
+    return msgspec.structs.replace(a_run(name), spec=RunSpec(pool=record))
 
 
 class TestJournal:
@@ -112,10 +123,12 @@ def test_metrics_are_counted_and_served(monkeypatch):
         a_run("a"),
         a_run("b", units={"x": unknown, "y": unknown, "z": UnitRecord()}),
         a_run("c", phase=Phase.CLOSED),
+        *(a_pool_run(name, hits=3, misses=1) for name in ("p", "q")),
     ]
     monkeypatch.setattr(metrics, "now_ms", lambda: 5500)
     statuses = (SimpleNamespace(reason="Failing"), SimpleNamespace(reason="Failing"), None)
-    holds = SimpleNamespace(pools=[SimpleNamespace(status=each) for each in statuses])
+    members = [SimpleNamespace(status=SimpleNamespace(state=state)) for state in ("ready", "held", "ready")]
+    holds = SimpleNamespace(pools=[SimpleNamespace(status=each) for each in statuses], members=members)
     seen = SimpleNamespace(runs=runs, holds=holds, queue=range(3), age=7.0, now=lambda: 3000)
     figures = Metrics(seen, orphans=lambda: 4)
     figures.turns.labels("done").inc()
@@ -128,9 +141,13 @@ def test_metrics_are_counted_and_served(monkeypatch):
     wanted = {
         ("dayfly_turns_total", "done"): 1,
         ("dayfly_turn_seconds_sum",): 2.5,
-        ("dayfly_runs", "open"): 2,
+        ("dayfly_runs", "open"): 4,
         ("dayfly_runs", "closed"): 1,
         ("dayfly_pools", "Failing"): 2,
+        ("dayfly_pool_members", "ready"): 2,
+        ("dayfly_pool_members", "held"): 1,
+        ("dayfly_cluster_pool_requests", "hit"): 6,
+        ("dayfly_cluster_pool_requests", "miss"): 2,
         ("dayfly_units_unknown",): 2,
         ("dayfly_queue_depth",): 3,
         ("dayfly_watch_age_seconds",): 7,

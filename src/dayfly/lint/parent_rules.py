@@ -46,7 +46,7 @@ def left_in_parent(plugin: PluginView) -> Iterator[Spot]:
 def parent_unused(plugin: PluginView) -> Iterator[Spot]:
     """Yield the parent if no step reads it."""
     if plugin.spec.parent is not None and plugin.has_all_steps and not any(map(_reads_parent, plugin.steps)):
-        yield Spot((*plugin.keys, "parent"), "is a shared parent of which no step reads an output")
+        yield Spot((*plugin.keys, "parent"), "no step reads an output of this shared parent")
 
 
 def _reads_parent(step: StepView) -> bool:

@@ -1,7 +1,7 @@
 """Prometheus metrics. No metric contains the name or a value of a user's object."""
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import prometheus_client as prometheus
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -58,18 +58,24 @@ class _ClusterGauges(Collector):
     def collect(self) -> Iterator[Metric]:
         runs: Tally[str] = Tally()
         unknown = 0
+        requests: Tally[str] = Tally()
         for run in self._cluster.runs:
             runs[run.ledger.phase.value] += 1
+            if run.spec.pool is not None:
+                demand = run.spec.pool.ledger.demand
+                requests += Tally(hit=demand.hits, miss=demand.misses)
             unknown += sum(record.state is State.UNKNOWN for record in run.ledger.units.values())
-        family = GaugeMetricFamily("dayfly_runs", "Runs by phase: open (alive), closed (in cleanup).", labels=["phase"])
-        for phase, count in sorted(runs.items()):
-            family.add_metric([phase], count)
-        yield family
+        yield _gauge("runs", "Runs by phase: open (alive), closed (in cleanup).", "phase", runs)
         reasons = Tally(pool.status.reason for pool in self._cluster.holds.pools if pool.status is not None)
-        family = GaugeMetricFamily("dayfly_pools", "Resource pools by the reason in their status.", labels=["reason"])
-        for reason, count in sorted(reasons.items()):
-            family.add_metric([reason], count)
-        yield family
+        yield _gauge("pools", "Resource pools by the reason in their status.", "reason", reasons)
+        states = Tally(each.status.state for each in self._cluster.holds.members if each.status is not None)
+        yield _gauge("pool_members", "Members of resource pools by the state in their status.", "state", states)
+        yield _gauge(
+            "cluster_pool_requests",
+            "Resources that found a ready member (hit) or none (miss), as counted by the existing pools.",
+            "result",
+            {result: requests[result] for result in ("hit", "miss")},
+        )
         yield GaugeMetricFamily("dayfly_units_unknown", "Steps whose outcome is unknown.", value=unknown)
         yield GaugeMetricFamily(
             "dayfly_queue_depth", "Runs that wait for a worker; 0 without leadership.", value=len(self._cluster.queue)
@@ -86,3 +92,11 @@ class _ClusterGauges(Collector):
         )
         for name, ask in self._gauges.items():
             yield GaugeMetricFamily(f"dayfly_{name}", GAUGE_HELP[name], value=ask())
+
+
+def _gauge(name: str, help_: str, label: str, values: Mapping[str, int]) -> Metric:
+    """Return a gauge with a value for each value of its label."""
+    family = GaugeMetricFamily(f"dayfly_{name}", help_, labels=[label])
+    for value, count in sorted(values.items()):
+        family.add_metric([value], count)
+    return family
