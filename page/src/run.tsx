@@ -131,7 +131,10 @@ function useFirst<T>(value: T | null): T | null {
 function useUnitInTrouble(report: Report | null, units: readonly Unit[] | null, chosen: string, tone: Tone | null): void {
   const decided = useRef(chosen !== "");
   useLayoutEffect(() => {
-    if (decided.current || !report || !units || report.ready) return;
+    if (decided.current || !report || !units) return;
+    // It opens only with the page: later it would move what the user reads.
+    decided.current = report.ready ?? false;
+    if (decided.current) return;
     const blocked = tone !== null && tone !== "ready" && tone !== "working";
     const unit = unitInTrouble(units, blocked ? (report.about ?? "") : "");
     decided.current = unit !== undefined || tone !== null || OVER.includes(report.phase ?? "");

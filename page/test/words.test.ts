@@ -5,6 +5,7 @@ import { causeOf } from "../src/cause";
 import { howEnded, mergeEnded } from "../src/ended";
 import { countTones, matches, parse, sorted, toneOf, withTone } from "../src/filter";
 import { matchText, shown } from "../src/match";
+import { labelColumns } from "../src/label-columns";
 import { advice, messageOf } from "../src/messages";
 import { stepUnits, params, plan, type PluginSpec } from "../src/plugin-model";
 import { graphOf } from "../src/graph-model";
@@ -47,6 +48,18 @@ describe("what has ended", () => {
 
   test("has no gap that nobody is told of", () => {
     expect(names(mergeEnded(ended("d", "c"), ended("a")))).toBe("d c");
+  });
+});
+
+describe("the columns for labels", () => {
+  test("appear for a label that a sandbox has, and for the key that created one", () => {
+    const titles = (...all: Sandbox[]): string[] => labelColumns(all).map((each) => each.title);
+    const created = { ...sandbox("a"), createdBy: "ci" };
+    expect(titles(sandbox("a", { labels: { team: "x" } }))).toEqual([]);
+    expect(titles(created)).toEqual(["Owner"]);
+    expect(titles(sandbox("a"), sandbox("b", { labels: { pr: "17", link: "https://a.example" } }))).toEqual(["PR", "Link"]);
+    expect(labelColumns([created])[0]?.tip?.(created)).toBe("ci");
+    expect(labelColumns([created])[0]?.tip?.({ ...created, ...sandbox("b", { labels: { owner: "ann" } }) })).toBe("ann");
   });
 });
 

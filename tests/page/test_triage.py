@@ -70,6 +70,19 @@ def test_ready_sandbox_opens_no_unit(crowd, enter):
         assert visit.page.locator("aside.unit").count() == 0
 
 
+def test_sandbox_that_fails_while_it_is_shown_moves_nothing(crowd, host, enter):
+    uid = uid_of(host, "box-failed")
+    host.say(uid, **READY)
+    with enter() as visit:
+        page = visit.page
+        visit.open("/page/sandboxes/box-failed", ".standing .state:has-text('ready')")
+        page.wait_for_selector("section.why")
+        told(host, uid)
+        page.wait_for_selector(".standing .state:has-text('failed')")
+        page.wait_for_selector(".why li:has-text('exit 1')")
+        assert page.locator("aside.unit").count() == 0
+
+
 def test_count_filters_by_its_state_and_a_second_click_shows_all(crowd, enter):
     with enter() as visit:
         page = visit.page
