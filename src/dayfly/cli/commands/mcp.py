@@ -12,11 +12,18 @@ from dayfly.client.address import START
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.client.home import Home
 
+_LISTEN = "127.0.0.1:7860"
+
 
 @verb("mcp")
 @options.server
 @click.option(
-    "--http", "listen", metavar="HOST:PORT", help="Serve streamable HTTP at /mcp instead of stdin and stdout."
+    "--http",
+    "listen",
+    metavar="[HOST:PORT]",
+    is_flag=False,
+    flag_value=_LISTEN,
+    help=f"Serve streamable HTTP at /mcp instead of stdin and stdout, by default at {_LISTEN}.",
 )
 @click.option(
     "--lease",
