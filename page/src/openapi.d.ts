@@ -1778,6 +1778,11 @@ export interface components {
             plugins: components["schemas"]["AllowedPlugin"][];
             /** @description Maximum number of sandboxes at the same time. */
             maxSandboxes: number;
+            /**
+             * @description Maximum number of resources of one sandbox.
+             * @default 4
+             */
+            maxResources?: number;
             /** @description Longest time to live of a sandbox, such as `8h`. */
             maxTtl: string;
             /** @description Hours for which all its sandboxes may live together. */

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import stat
+import subprocess
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -217,9 +218,9 @@ async def test_limits_of_the_key_hold_for_the_tools(world: Cli):
         assert (await agent.call("delete", sandbox="a"))["state"] == "deleting"
 
 
-async def test_process_ends_its_session_on_sigterm(world: Cli):
-    key = create_key(world)
-    process = world.start("mcp", env=world.environment(**key), stdin=-1)
+def start_with_sandbox(world: Cli, *options: str) -> tuple[subprocess.Popen[bytes], str]:
+    """Start `dayfly mcp` and create a sandbox; return the process and the name."""
+    process = world.start("mcp", *options, env=world.environment(**create_key(world)), stdin=subprocess.PIPE)
     call = {"name": "create", "arguments": {"name": "db", "resources": DB}}
     hello = {
         "protocolVersion": "2025-06-18",
@@ -236,9 +237,24 @@ async def test_process_ends_its_session_on_sigterm(world: Cli):
     assert json.loads(process.stdout.readline())["id"] == 1
     assert json.loads(process.stdout.readline())["id"] == 2
     (name,) = world("get", "-o", "name").out.split()
-    process.send_signal(signal.SIGTERM)
+    return process, name
+
+
+@pytest.mark.parametrize(("number", "lease"), [(signal.SIGTERM, "10m"), (signal.SIGKILL, "3s")])
+def test_sandboxes_of_a_killed_process_are_deleted(world: Cli, number: int, lease: str):
+    process, name = start_with_sandbox(world, "--lease", lease)
+    process.send_signal(number)
     process.wait(20)
     process.stdin.close()
+    assert world("wait", name, "--for", "deleted", "--timeout", "60s").code == 0
+
+
+def test_running_process_renews_its_session(world: Cli):
+    process, name = start_with_sandbox(world, "--lease", "3s")
+    time.sleep(5)
+    assert json.loads(world("get", "sandbox", name, "-o", "json").out)["reason"] != "Deleting"
+    process.stdin.close()
+    assert process.wait(20) == 0
     assert world("wait", name, "--for", "deleted", "--timeout", "60s").code == 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.server import specs
@@ -105,6 +106,18 @@ def test_renewed_lease_keeps_the_sandboxes(db: Client, agent: Client):
     short.put(f"sandboxes/{ended}-a", specs.sandbox())
     wait_for(lambda: closed(db, f"{ended}-a"))
     assert not closed(db, f"{name}-a")
+
+
+def test_long_poll_lasts_while_the_session_lives(agent: Client):
+    session, name = start_session(agent)
+    session.put(f"sandboxes/{name}-a", specs.sandbox())
+    version = session.get(f"sandboxes/{name}-a/report")["version"]
+    poll = f"sandboxes/{name}-a/report?after={version + 1000}&wait="
+    assert session.call("GET", f"{poll}3").status == 200
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(session.call, "GET", f"{poll}20")
+        session.delete(f"sessions/{name}")
+        assert waiting.result().status == 401
 
 
 def test_end_of_a_session_deletes_its_sandboxes(db: Client, agent: Client):

@@ -97,7 +97,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "server migrate": ("dayfly server migrate 0001",),
     "login": ("dayfly login https://dayfly.example.com --name team",),
     "usage": ("dayfly usage", "dayfly usage --by dayfly.dev/owner --since 90d --csv"),
-    "mcp": ("dayfly mcp", "dayfly mcp --server work --http 127.0.0.1:7860"),
+    "mcp": ("dayfly mcp", "dayfly mcp --server work --http"),
     "key create": (
         "dayfly key create ci --role member --expires 30d",
         "dayfly key create ci --scope 'name:ci-*'",

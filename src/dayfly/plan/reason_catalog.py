@@ -522,7 +522,7 @@ _ROWS: Final[dict[Subject, tuple[ReasonEntry, ...]]] = {
             Reason.EXPIRED, Severity.PROGRESS, "Its time to live has ended. Apply it again with a longer `ttl`."
         ),
         ReasonEntry(Reason.RELEASED, Severity.PROGRESS, "The sandbox that used this pool member has released it."),
-        ReasonEntry(Reason.LEASE_EXPIRED, Severity.PROGRESS, "The process that used it (`dayfly with`) has ended."),
+        ReasonEntry(Reason.LEASE_EXPIRED, Severity.PROGRESS, "The process or the agent that used it has ended."),
         ReasonEntry(
             Reason.PARENT_FAILED, Severity.PROGRESS, "A create step of this shared parent has failed, so it closes."
         ),

@@ -59,6 +59,7 @@ def command() -> None:
     help="For an agent: an allowed value of a param, such as postgres.size=small; repeat for several.",
 )
 @click.option("--max-sandboxes", type=int, metavar="N", help="For an agent: sandboxes at the same time (default 3).")
+@click.option("--max-resources", type=int, metavar="N", help="For an agent: resources of one sandbox (default 4).")
 @click.option("--max-ttl", metavar="TTL", help="For an agent: the longest time to live of a sandbox (default 8h).")
 @click.option("--budget", type=int, metavar="HOURS", help="For an agent: hours for all its sandboxes together.")
 @options.output
@@ -71,6 +72,7 @@ def create(
     plugins: tuple[str, ...],
     params: tuple[str, ...],
     max_sandboxes: int | None,
+    max_resources: int | None,
     max_ttl: str | None,
     budget: int | None,
     output: str | None,
@@ -83,7 +85,13 @@ def create(
         raise click.UsageError("--expires must be at least 1s", click.get_current_context())
     body: dict[str, object] = {"name": name, "role": role} | ({"expiresInSeconds": int(expires)} if expires else {})
     body |= {"scope": list(scope)} if scope else {}
-    given = {"owner": owner, "maxSandboxes": max_sandboxes, "maxTtl": max_ttl, "budgetHours": budget}
+    given = {
+        "owner": owner,
+        "maxSandboxes": max_sandboxes,
+        "maxResources": max_resources,
+        "maxTtl": max_ttl,
+        "budgetHours": budget,
+    }
     if role == "agent":
         body["limits"] = _limits({key: value for key, value in given.items() if value is not None}, plugins, params)
     elif plugins or params or any(value is not None for value in given.values()):

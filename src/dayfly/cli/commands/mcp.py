@@ -12,14 +12,29 @@ from dayfly.client.address import START
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.client.home import Home
 
+_LISTEN = "127.0.0.1:7860"
+
 
 @verb("mcp")
 @options.server
 @click.option(
-    "--http", "listen", metavar="HOST:PORT", help="Serve streamable HTTP at /mcp instead of stdin and stdout."
+    "--http",
+    "listen",
+    metavar="[HOST:PORT]",
+    is_flag=False,
+    flag_value=_LISTEN,
+    help=f"Serve streamable HTTP at /mcp instead of stdin and stdout, by default at {_LISTEN}.",
+)
+@click.option(
+    "--lease",
+    type=options.Duration(),
+    metavar="DURATION",
+    default="10m",
+    show_default=True,
+    help="Time after which all sandboxes are deleted if this process is killed.",
 )
 @click.option("--plain", is_flag=True, help="Listen without TLS beyond loopback, behind a proxy with TLS.")
-def command(listen: str | None, *, plain: bool) -> None:
+def command(listen: str | None, lease: float, *, plain: bool) -> None:
     """Serve tools for coding agents over the Model Context Protocol, on stdin and stdout or over HTTP.
 
     The key must have the role agent (DAYFLY_API_KEY, or the key of --server). On stdin and stdout, the command holds a
@@ -36,7 +51,7 @@ def command(listen: str | None, *, plain: bool) -> None:
     if address is None:
         raise DayflyError(Exit.NO_SERVER, f"no server runs in {Home.find().path}", START)
     if listen is None:
-        asyncio.run(server.serve_stdio(address))
+        asyncio.run(server.serve_stdio(address, max(int(lease), 1)))
         return
     host, port = server_process.parse_address(listen, "--http")
     if not plain and not server_process.is_loopback(host):

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 # A call of a tool must end before its client gives up, so requests are not retried for long.
 TIMEOUT_S, PATIENCE_S = 10.0, 3.0
-LEASE_S = 600
 # A lost renewal is repeated twice before the lease ends.
 RENEWALS_PER_LEASE = 3
 KEY_ADVICE = "create one with: dayfly key create NAME --role agent --owner OWNER --plugin PLUGIN --budget HOURS"
@@ -91,11 +90,13 @@ class AgentSession:
     """The session of an agent that this process serves: started by the first call, renewed, and ended at the end.
 
     Args:
-        address: The server, with the key of the agent, or that of a session that another program renews.
+        address: The server, with the key of the agent or of a session.
+        lease_s: Seconds after which the sandboxes are deleted if this process is killed.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, lease_s: int) -> None:
         self._address = address
+        self._lease_s = lease_s
         self._current: _Session | None = None
         self._starting = asyncio.Lock()
 
@@ -132,7 +133,7 @@ class AgentSession:
         api = await AgentApi.open(self._address)
         if not api.session:
             try:
-                started = await api.request("POST", "sessions", body={"lease": {"seconds": LEASE_S}})
+                started = await api.request("POST", "sessions", body={"lease": {"seconds": self._lease_s}})
             finally:
                 api.close()
             api = await AgentApi.open(self._address._replace(key=started["key"]))
@@ -140,9 +141,9 @@ class AgentSession:
 
     async def _renew(self, api: AgentApi) -> None:
         while True:
-            await asyncio.sleep(LEASE_S / RENEWALS_PER_LEASE)
+            await asyncio.sleep(self._lease_s / RENEWALS_PER_LEASE)
             try:
-                await api.request("PUT", "sessions", api.session, "lease", body={"seconds": LEASE_S})
+                await api.request("PUT", "sessions", api.session, "lease", body={"seconds": self._lease_s})
             except DayflyError as fault:
                 log.warning("the session cannot be renewed: %s", fault)
 

@@ -161,13 +161,13 @@ def build_server(access: Access, files: ConnectionFiles | None) -> MCPServer[Any
     return server
 
 
-async def serve_stdio(address: Address) -> None:
+async def serve_stdio(address: Address, lease_s: int) -> None:
     """Serve one agent on stdin and stdout until stdin ends; then end its session.
 
     The first call starts the session, so the server may start later than the agent.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="dayfly mcp: %(message)s")
-    session, files = AgentSession(address), ConnectionFiles()
+    session, files = AgentSession(address, lease_s), ConnectionFiles()
     stop = server_process.stop_on_signals()
     serving = asyncio.create_task(build_server(session, files).run_stdio_async())
     stopping = asyncio.create_task(stop.wait())

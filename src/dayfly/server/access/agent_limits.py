@@ -15,7 +15,7 @@ from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.lifecycle import WireStruct
 from dayfly.spec.meta import doc
 from dayfly.spec.parsing.convert import convert
-from dayfly.spec.sandbox import SandboxSpec, Ttl, check_ttl, ttl_seconds
+from dayfly.spec.sandbox import MAX_RESOURCES, SandboxSpec, Ttl, check_ttl, ttl_seconds
 from dayfly.spec.scalars import kube_names, names, semver
 from dayfly.spec.scalars.glob import Glob
 
@@ -51,6 +51,7 @@ class AgentLimits(WireStruct, frozen=True, kw_only=True):
     owner: Annotated[str, doc("Value of the label `dayfly.dev/owner`, which its sandboxes get.")]
     plugins: Annotated[tuple[AllowedPlugin, ...], doc("Plugins that it may use.")]
     max_sandboxes: Annotated[int, doc("Maximum number of sandboxes at the same time.")]
+    max_resources: Annotated[int, doc("Maximum number of resources of one sandbox.")] = 4
     max_ttl: Annotated[str, doc("Longest time to live of a sandbox, such as `8h`.")]
     budget_hours: Annotated[int, doc("Hours for which all its sandboxes may live together.")]
 
@@ -81,6 +82,7 @@ def parse(body: Any, keys: Path = ("limits",)) -> AgentLimits:
         faults.found.append(SpecError(problem, (*keys, "owner")))
     for name, value, most in (
         ("maxSandboxes", found.max_sandboxes, MAX_SANDBOXES),
+        ("maxResources", found.max_resources, MAX_RESOURCES),
         ("budgetHours", found.budget_hours, MAX_BUDGET_HOURS),
     ):
         if not 0 < value <= most:
@@ -114,6 +116,9 @@ def restrict(limits: AgentLimits, spec: SandboxSpec, labels: Mapping[str, str], 
         problem = "a key for agents cannot set labels, because route groups match them; leave them out"
         faults.found.append(SpecError(problem, ("spec", "labels")))
     spec = msgspec.structs.replace(spec, labels=dict(labels))
+    if len(spec.resources) > limits.max_resources:
+        problem = f"your key allows {limits.max_resources} resource(s) in a sandbox; create several sandboxes"
+        faults.found.append(SpecError(problem, ("spec", "resources")))
     with faults:
         spec = msgspec.structs.replace(spec, ttl=_restrict_ttl(limits, spec.ttl, session))
     with faults:

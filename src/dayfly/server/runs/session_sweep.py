@@ -58,7 +58,7 @@ class SessionSweep:
         async with self._service.lock(org, name):
             record = await self._service.current(org, name)
             if record is not None and record.session == session and record.stop is None:
-                expired = end_request(Reason.EXPIRED, f"the lease of session {session} has ended", "")
+                expired = end_request(Reason.LEASE_EXPIRED, f"the lease of session {session} has ended", "")
                 await self._service.mark_ended(None, record, expired)
 
 
