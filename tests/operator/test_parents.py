@@ -343,10 +343,11 @@ class TestFailure:
             await world.rest(2)
             refuse(world, "PUT", bag)
             await world.until(lambda: world.status().get("reason") == "ResourceFailed", "the first failure", 60)
+            await world.until(lambda: parent_ledgers(world)[0].get("phase") == "cleaned", "its cleanup", 60)
             world.delete()
             await world.until(lambda: world.box() is None, "its end", 60)
             await world.rest(120)
-            assert parent_ledgers(world)[0]["phase"] == "cleaned"
+            assert holders(world) == {"box", "bag"}
             permit_writes(world)
             await world.until(lambda: world.status("bag").get("reason") == "ResourceFailed", "the second failure", 900)
             assert "exit code 1" in message_of(world, "bag")
