@@ -416,6 +416,19 @@ class TestOperators:
 
         at_work(story)
 
+    def test_parent_starts_nothing_before_its_holder_claims_it(self):
+        async def story(world: World) -> None:
+            box = names.run_name("box", child(world, "box"))
+            refuse(world, "PUT", box)
+            await world.rest(300)
+            assert holders(world) == {"box"}
+            assert not world.cloud.starts("server/start")
+            permit_writes(world)
+            await world.until(lambda: ready(world), "ready", 2_000)
+            await delete_all(world, "box")
+
+        at_work(story)
+
     def test_birth_that_a_crash_interrupted_is_completed(self):
         async def story(world: World) -> None:
             crash_once(world, lambda request: request.method == "POST" and request.path == MEMBERS)
