@@ -28,6 +28,7 @@ from dayfly.execute.acquire.members import is_held_by
 from dayfly.execute.pod import names
 from dayfly.kube.transport import KubeRequest
 from dayfly.operator.cluster.member_reads import MemberReader
+from dayfly.spec.identity import resource_id
 from dayfly.spec.lifecycle import MEMBER_KIND, MEMBER_TARGET, Lifecycle, digest
 
 MERGE = "application/merge-patch+json"
@@ -150,6 +151,15 @@ class TestSharing:
             [made] = parents(world)
             units = {unit["id"]: unit for unit in world.status()["units"]}
             assert units["db/parent.start"]["parent"] == made["metadata"]["name"]
+
+        at_work(story)
+
+    def test_steps_of_a_child_have_the_id_of_the_child(self):
+        async def story(world: World) -> None:
+            box = child(world)
+            await all_ready(world, "box")
+            [given] = [given for (_, unit, _), given in world.cloud.given.items() if unit == "db/clone"]
+            assert given["DAYFLY_RESOURCE_ID"].decode() == resource_id(box, "db")
 
         at_work(story)
 
@@ -333,7 +343,7 @@ class TestFailure:
         at_work(story, start=Script(runs=5, fails=1))
 
     def test_failed_parent_stays_until_its_holders_know_why(self):
-        """The write of one holder is refused meanwhile. The other one is deleted, so its entry is obsolete."""
+        """The write of one holder is refused at first. The other one is deleted, so its entry is obsolete."""
 
         async def story(world: World) -> None:
             bag = names.run_name("bag", child(world, "bag"))
@@ -355,7 +365,7 @@ class TestFailure:
 
         at_work(story, start=Script(runs=20, fails=9))
 
-    def test_parent_that_vanishes_before_its_start_fails_its_maker_alone(self):
+    def test_parent_gone_before_its_start_fails_only_its_maker(self):
         """Other children join a parent after its first claim, so they wait and get another one."""
 
         async def story(world: World) -> None:
@@ -474,7 +484,7 @@ class TestOperators:
 
         at_work(story, operators=2)
 
-    def test_claimed_parent_is_read_again_if_the_cache_lacks_the_entry(self):
+    def test_claimed_parent_without_a_cached_entry_is_read_again(self):
         """An operator may learn the claim of a child by a conflict, before its watch reports the entry."""
 
         async def story(world: World) -> None:
