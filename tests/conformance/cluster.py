@@ -44,13 +44,21 @@ class Moves(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
-        # Each with the name of its run.
-        self.lines: list[tuple[str, str]] = []
+        self._lines: list[tuple[str, str]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         members: dict[str, Any] = getattr(record, "members", {})
         if (event := members.get("event")) in EVENTS.values():
-            self.lines.append((members["run"], line(event, members)))
+            self._lines.append((members["run"], line(event, members)))
+
+    def of_run(self, name: str) -> list[str]:
+        """Return the moves of one run, without those of its members and parents."""
+        return [each for run, each in self._lines if run == name]
+
+    @property
+    def lines(self) -> list[str]:
+        """The moves of all runs."""
+        return [each for _, each in self._lines]
 
 
 class Kept(Reconciler):
@@ -255,5 +263,4 @@ def tell(tale: Story) -> tuple[list[str], list[list[str]], list[str]]:
     finally:
         logger.removeHandler(moves)
         logger.setLevel(level)
-    own = [each for run, each in moves.lines if run == stages[0].run]
-    return own, stages[0].looks, stages[0].toys.journal
+    return moves.of_run(stages[0].run), stages[0].looks, stages[0].toys.journal

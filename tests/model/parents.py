@@ -106,7 +106,9 @@ def decide_child(ledger: bytes, stop: bool, view: bytes, number: int, gone: bool
     if view or gone:
         member = Member(uid=f"p{number}", run=parse(view) if view else None, has_ended=gone)
         facts |= acquire_facts(run, ACQUISITION, member, 0)
-        if not gone and is_held_by(parse(view), run.uid):  # the entry goes before the release is claimed
+        is_over = member.run is None or member.run.phase in ENDED
+        if member.run is not None and not is_over and is_held_by(member.run, run.uid):
+            # The entry goes before the release is claimed.
             facts = {key: fact for key, fact in facts.items() if key[0] not in ACQUISITION.releases}
     elif run.phase is not Phase.OPEN:
         facts |= acquire_facts(run, ACQUISITION, Member(uid=""), 0)
@@ -124,15 +126,14 @@ def child_after(ledger: bytes, stop: bool, view: bytes, number: int, gone: bool)
 
 
 @functools.cache
-def parent_after(ledger: bytes, failed: bool, now: int) -> bytes | None:
-    """Return the ledger of a parent after its decision; None if the run has ended."""
+def parent_after(ledger: bytes, failed: bool, now: int) -> bytes:
+    """Return the ledger of a parent after its decision."""
     return parent_written(ledger, decide_parent(ledger, failed, now).moves)
 
 
-def parent_written(ledger: bytes, moves: tuple[Move, ...]) -> bytes | None:
-    """Return the ledger of a parent after these moves; None if it has ended."""
-    after = transitions.apply(parse(ledger), moves, PARENT_PLAN.creates)
-    return None if after.phase in ENDED else counted_once(after)
+def parent_written(ledger: bytes, moves: tuple[Move, ...]) -> bytes:
+    """Return the ledger of a parent after these moves."""
+    return counted_once(transitions.apply(parse(ledger), moves, PARENT_PLAN.creates))
 
 
 @functools.cache
@@ -141,7 +142,8 @@ def reduced(ledger: bytes, child: str) -> bytes:
     run = parse(ledger)
     units = {name: record for name, record in run.units.items() if record.outcome}
     holders = tuple(each for each in run.holders if each.run == child)
-    return encode(Run(uid=run.uid, target=run.target, plan=run.plan, units=units, holders=holders))
+    phase = run.phase if run.phase in ENDED else Phase.OPEN
+    return encode(Run(uid=run.uid, target=run.target, plan=run.plan, phase=phase, units=units, holders=holders))
 
 
 def counted_once(run: Run) -> bytes:
@@ -189,10 +191,9 @@ class Search:
         parents = (*state.parents[:index], item, *state.parents[index + 1 :])
         return state._replace(children=tuple(children), parents=parents)
 
-    def write_parent(self, state: State, index: int, ledger: bytes | None) -> State:
-        """Return the state after a compare-and-swap of a parent's ledger. At its end, its object goes first."""
-        item = state.parents[index]
-        return self.put_parent(state, index, item._replace(ledger=ledger, exists=item.exists and ledger is not None))
+    def write_parent(self, state: State, index: int, ledger: bytes) -> State:
+        """Return the state after a compare-and-swap of a parent's ledger."""
+        return self.put_parent(state, index, state.parents[index]._replace(ledger=ledger))
 
     def entries(
         self, children: tuple[Child, ...], index: int, item: Parent, before: tuple[frozenset[Entry], ...]
@@ -201,6 +202,8 @@ class Search:
         if item.ledger is None:
             return ()
         run, found = parse(item.ledger), []
+        if run.phase in ENDED:
+            return ()
         for number, child in enumerate(children):
             seen = before[number] if before else frozenset()
             if is_held_by(run, f"c{number}"):
@@ -266,9 +269,10 @@ class Search:
         run = parse(ledger)
         for stop in {False, item.stop}:
             for index, view, gone in dict.fromkeys(self.known_parents(state, number, item, run)):
-                decision = decide_child(ledger, stop, view, index, gone)
+                known = (ledger, stop, view, index, gone)
+                decision = decide_child(*known)
                 if decision.moves:
-                    after = child_after(ledger, stop, view, index, gone)
+                    after = child_after(*known)
                     moved = item._replace(ledger=after, exists=after is not None)
                     yield f"child {number}: {named(decision)}", self.put_child(state, number, moved)
                 if self.leaves(decision, run):
@@ -317,6 +321,13 @@ class Search:
 
     def parent_turn(self, state: State, index: int, item: Parent, ledger: bytes) -> Iterator[tuple[str, State]]:
         run = parse(ledger)
+        if run.phase in ENDED:
+            gone = item._replace(exists=False) if item.exists else item._replace(ledger=None)
+            yield (
+                f"{'the object' if item.exists else 'the ledger'} of parent {index} goes",
+                self.put_parent(state, index, gone),
+            )
+            return
         for number, seen in enumerate(item.entries):
             if Entry.OBSOLETE in seen and not self.has("no drop"):
                 move = Leave(holder=(f"c{number}", "db"), request=RELEASED)
@@ -360,7 +371,7 @@ class Search:
             raise ViolationError("a parent was created twice")
         if run.phase is Phase.OPEN and run.unit(START).outcome == "failed":
             raise ViolationError("a failed parent keeps its place")
-        if run.units and not state.parents[index].exists:
+        if run.units and run.phase not in ENDED and not state.parents[index].exists:
             raise ViolationError("a parent started without its object")
         if run.unit(START).state in ALIVE and not self.was_claimed(state, index):
             raise ViolationError("a parent started before a child claimed it")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 from tests.embedded.parent_documents import with_parent
 from tests.embedded.pool_documents import pooled
-from tests.kube.fake import Call, Fault, Harm
+from tests.kube.fake import Call, Fault, Harm, Refusal
 from tests.operator.rig.kubelet import Script
 from tests.operator.rig.parents import (
     child,
@@ -23,7 +23,12 @@ from tests.operator.rig.pools import MEMBERS, seal_run, target_in
 from tests.operator.rig.scenes import READY, gone, message, ready, runs
 from tests.operator.rig.world import API, Unit, World, live
 
+from dayfly.execute.acquire.acquisition import find_acquisitions
+from dayfly.execute.acquire.members import is_held_by
+from dayfly.execute.pod import names
 from dayfly.kube.transport import KubeRequest
+from dayfly.operator.cluster.member_reads import MemberReader
+from dayfly.spec.identity import resource_id
 from dayfly.spec.lifecycle import MEMBER_KIND, MEMBER_TARGET, Lifecycle, digest
 
 MERGE = "application/merge-patch+json"
@@ -62,6 +67,16 @@ def crash_once(world: World, wanted: Callable[[KubeRequest], bool], harm: Harm =
         return None
 
     world.hook = hook
+
+
+def refuse(world: World, method: str, path: str) -> None:
+    """Refuse requests with this method and this part of a path."""
+    refused = Refusal(403, "no")
+    world.cluster.refuses = lambda each: refused if each.method == method and path in each.path else None
+
+
+def permit_writes(world: World) -> None:
+    world.cluster.refuses = lambda _request: None
 
 
 def ledgers_written(world: World, since: int) -> list[str]:
@@ -136,6 +151,15 @@ class TestSharing:
             [made] = parents(world)
             units = {unit["id"]: unit for unit in world.status()["units"]}
             assert units["db/parent.start"]["parent"] == made["metadata"]["name"]
+
+        at_work(story)
+
+    def test_steps_of_a_child_have_the_id_of_the_child(self):
+        async def story(world: World) -> None:
+            box = child(world)
+            await all_ready(world, "box")
+            [given] = [given for (_, unit, _), given in world.cloud.given.items() if unit == "db/clone"]
+            assert given["DAYFLY_RESOURCE_ID"].decode() == resource_id(box, "db")
 
         at_work(story)
 
@@ -318,6 +342,48 @@ class TestFailure:
 
         at_work(story, start=Script(runs=5, fails=1))
 
+    def test_failed_parent_stays_until_its_holders_know_why(self):
+        """The write of one holder is refused at first. The other one is deleted, so its entry is obsolete."""
+
+        async def story(world: World) -> None:
+            bag = names.run_name("bag", child(world, "bag"))
+            await world.until(lambda: runs(world, "server/start"), "the first step")
+            child(world, "box")
+            await world.until(lambda: holders(world) == {"box", "bag"}, "both entries")
+            await world.rest(2)
+            refuse(world, "PUT", bag)
+            await world.until(lambda: world.status().get("reason") == "ResourceFailed", "the first failure", 60)
+            await world.until(lambda: parent_ledgers(world)[0].get("phase") == "cleaned", "its cleanup", 60)
+            world.delete()
+            await world.until(lambda: world.box() is None, "its end", 60)
+            await world.rest(120)
+            assert holders(world) == {"box", "bag"}
+            permit_writes(world)
+            await world.until(lambda: world.status("bag").get("reason") == "ResourceFailed", "the second failure", 900)
+            assert "exit code 1" in message_of(world, "bag")
+            await delete_all(world, "bag")
+
+        at_work(story, start=Script(runs=20, fails=9))
+
+    def test_parent_gone_before_its_start_fails_only_its_maker(self):
+        """Other children join a parent after its first claim, so they wait and get another one."""
+
+        async def story(world: World) -> None:
+            refuse(world, "PATCH", MEMBERS)
+            child(world, "box")
+            await world.until(lambda: parent_ledgers(world), "the entry")
+            await world.rest(10)
+            child(world, "bag")
+            await world.until(lambda: "is being created" in message_of(world, "bag"), "the reason", 60)
+            assert holders(world) == {"box"}
+            world.ask("DELETE", f"{MEMBERS}/{parents(world)[0]['metadata']['name']}")
+            permit_writes(world)
+            await all_ready(world, "bag")
+            assert world.status().get("reason") == "ResourceFailed"
+            await delete_all(world, "box", "bag")
+
+        at_work(story)
+
     def test_child_deleted_while_its_parent_starts_leaves_nothing(self):
         async def story(world: World) -> None:
             child(world)
@@ -356,6 +422,19 @@ class TestOperators:
             world.start()
             await world.until(lambda: holders(world) == {"box"}, "the entry to go", 300)
             assert ready(world, "box")
+            await delete_all(world, "box")
+
+        at_work(story)
+
+    def test_parent_starts_nothing_before_its_holder_claims_it(self):
+        async def story(world: World) -> None:
+            box = names.run_name("box", child(world, "box"))
+            refuse(world, "PUT", box)
+            await world.rest(300)
+            assert holders(world) == {"box"}
+            assert not world.cloud.starts("server/start")
+            permit_writes(world)
+            await world.until(lambda: ready(world), "ready", 2_000)
             await delete_all(world, "box")
 
         at_work(story)
@@ -404,6 +483,28 @@ class TestOperators:
             await delete_all(world, "bin")
 
         at_work(story, operators=2)
+
+    def test_claimed_parent_without_a_cached_entry_is_read_again(self):
+        """An operator may learn the claim of a child by a conflict, before its watch reports the entry."""
+
+        async def story(world: World) -> None:
+            child(world, "box")
+            await world.until(lambda: runs(world, "server/start"), "the first step")
+            await world.rest(5)
+            first, second = (process.operator.cluster for process in world.processes)
+            world.processes[1].transport.view.delay = 60.0
+            run = names.run_name("bag", child(world, "bag"))
+            await world.until(lambda: "bag" in holders(world), "the entry")
+            await world.rest(2)
+            holder, ref = first.ledger.get(run), ref_of(parents(world)[0])
+            [acquisition] = find_acquisitions((child_document(server()),)).values()
+            assert acquisition.member(holder.ledger) == str(ref)
+            assert not is_held_by(second.ledger.get(ref.run).ledger, holder.ledger.uid)
+            found = await MemberReader(second, lambda _run: None).read(ref, holder, acquisition)
+            assert is_held_by(found.run, holder.ledger.uid)
+            await all_ready(world, "box", "bag")
+
+        at_work(story, operators=2, start=Script(runs=90))
 
 
 class TestLevels:

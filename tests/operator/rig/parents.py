@@ -119,7 +119,8 @@ def parent_violations(world: World) -> Iterable[str]:
 
 def _broken(ledgers: dict[str, Object]) -> Iterable[str]:
     by_uid = {ledger["uid"]: ledger for ledger in ledgers.values()}
-    begun = [name for name, each in ledgers.items() if each["target"]["kind"] == "SharedParent" and each.get("units")]
+    every = [(name, each) for name, each in ledgers.items() if each["target"]["kind"] == "SharedParent"]
+    begun = [name for name, each in every if each.get("units") and each.get("phase", "open") in ("open", "closed")]
     places = [(ledgers[name]["target"]["namespace"], ledgers[name]["target"]["name"]) for name in begun]
     if len(places) > len(set(places)):
         yield f"{begun} have one place"

@@ -73,7 +73,8 @@ class AcquireExecutor:
                 if member is None:
                     objections |= self._select_parent(sight, acquisition)
                     continue
-                facts |= _with_entry(ledger, acquisition, member, acquire_facts(ledger, acquisition, member, sight.now))
+                found = acquire_facts(ledger, acquisition, member, sight.now)
+                facts |= _without_early_releases(ledger, acquisition, member, found)
                 if not sight.abandoned:
                     facts |= _unfinished_releases(ledger, acquisition, member)
                 objections |= acquire_objections(acquisition, member)
@@ -280,12 +281,17 @@ class AcquireExecutor:
         raise HoldNotLeftError(f"Run {ref.run}", "the ledger of the pool member or parent changes all the time")
 
 
-def _with_entry(
+def _without_early_releases(
     run: Run, acquisition: Acquisition, member: Member, facts: dict[AttemptKey, Fact]
 ) -> dict[AttemptKey, Fact]:
-    """Return the facts without the release of a parent whose ledger still has the entry of the run."""
-    is_held = member.run is not None and not member.has_ended and is_held_by(member.run, run.uid, acquisition.resource)
-    if acquisition.template.sharing is None or not is_held:
+    """Return the facts without the release of a parent that the run must leave first.
+
+    The entries of a parent that has ended have no effect.
+    """
+    parent = member.run
+    if parent is None or acquisition.template.sharing is None or parent.phase not in (Phase.OPEN, Phase.CLOSED):
+        return facts
+    if not is_held_by(parent, run.uid, acquisition.resource):
         return facts
     return {key: fact for key, fact in facts.items() if key[0] not in acquisition.releases}
 
