@@ -268,7 +268,7 @@ def _report_error(fault: Exception) -> int:
 def _shorten_usage(fault: click.UsageError) -> str:
     """Return the message of click in one line, without suggestions that only share a few letters."""
     if isinstance(fault, click.NoSuchOption) and len(fault.option_name.strip("-")) < _MIN_GUESSED_OPTION:
-        fault.possibilities = None
+        fault = click.NoSuchOption(fault.option_name, ctx=fault.ctx)
     message = " ".join(fault.format_message().split()).rstrip(".")
     return message.replace("is not a valid integer range", "is not a whole number")
 
