@@ -271,8 +271,8 @@ BAD = [
     ("name: z\u00fcrich\nspec: {cluster: local}\n", "z\u00fcrich"),
     ("name: x\nspec: {cluster: *c}\n", "w.yaml:2:17: spec.cluster: the alias *c has no anchor &c before it"),
     ("name: x\nspec: {cluster: @{c}}\n", 'w.yaml:2:17: "@" cannot begin a value in YAML; write it in quotes: "@{c}"'),
-    ("name: [\n", "w.yaml:2:1: not YAML"),
-    ('{"name": "x"', "w.yaml:2:1: neither JSON nor YAML"),
+    ("name: [\n", "w.yaml:2:1: a value is missing"),
+    ('{"name": "x"', "w.yaml:2:1: a comma or the closing '}'"),
 ]
 
 

@@ -158,4 +158,9 @@ def test_env_masks_sensitive_values_only_in_github_actions(served: Cli):
 
 def test_with_names_the_resource_of_a_missing_plugin(served: Cli):
     served.write("s.yaml", "name: t\nspec: {cluster: local, resources: [{name: a, plugin: nosuch}]}\n")
-    refused(served("with", "-f", "s.yaml", "--", "true"), 3, 'resource "a": ', "add the plugin's file with -f")
+    refused(
+        served("with", "-f", "s.yaml", "--", "true"),
+        3,
+        "s.yaml:2:46: spec.resources[0].plugin",
+        "add the plugin's file with -f",
+    )

@@ -278,3 +278,9 @@ def test_plugin_test_reads_params_from_files(cli: Cli):
     cli.write("text", "from a file")
     done = run_plugin_test(cli, written, {}, "--param-file", "text=text", "--only", "nothing else")
     assert done.code == 0, done
+
+
+def test_missing_variable_of_the_pod_template_names_this_command(cli: Cli):
+    overlay = "spec: {containers: [{name: main, env: [{name: PGX, valueFrom: {secretKeyRef: {name: x, key: h}}}]}]}"
+    done = run_plugin_test(cli, {**plugin(), "runner": {"podTemplateOverlay": overlay}}, {})
+    refused(done, 2, "PGX=... dayfly plugin test")

@@ -27,8 +27,8 @@ def test_pool_is_recognised_by_plugin_and_size_or_kind(head, size):
     assert documents.from_wire(exported, "ResourcePool", name="postgres") == found
 
 
-def test_pool_without_size_needs_its_kind():
-    with pytest.raises(SpecError, match="its kind is not clear"):
+def test_document_with_a_plugin_is_a_pool_without_size():
+    with pytest.raises(SpecError, match="ready and auto"):
         load(pool(size=""))
 
 

@@ -85,7 +85,7 @@ class NounGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def _meant(self, word: str) -> str:
-        """Return the command of this group for a word of other tools, or an empty string."""
+        """Return the command of this group for a word that other tools use, or an empty string."""
         return next((name for name in _VERBS_OF_OTHER_TOOLS.get(word, ()) if name in self.commands), "")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 # click's signature

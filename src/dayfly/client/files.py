@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 STANDARD_INPUT = "-"
 ENDINGS = (".yaml", ".yml", ".json")
 _SINGLE_PLUGIN_FILES = tuple(f"plugin{ending}" for ending in ENDINGS)
-_READABLE = "give -f a file or folder that can be read"
+_READ_ADVICE = "give -f a file or folder that can be read"
 
 
 class LoadedDocument(NamedTuple):
@@ -250,7 +250,7 @@ def expand(path: str) -> list[str]:
             return [path]
         names = sorted(str(entry) for entry in Path(path).iterdir() if entry.suffix in ENDINGS and entry.is_file())
     except OSError as fault:
-        raise _unreadable(path, fault, _READABLE) from None
+        raise _unreadable(path, fault) from None
     if not names:
         raise DayflyError(
             Exit.USAGE, f"{path}: no {', '.join(ENDINGS)} file in this folder", "name the files themselves"
@@ -258,7 +258,7 @@ def expand(path: str) -> list[str]:
     return names
 
 
-def read(path: str, advice: str = _READABLE) -> bytes:
+def read(path: str, advice: str = _READ_ADVICE) -> bytes:
     """Return the content of a file, or of standard input. An error has `advice` if no better one is known."""
     try:
         if path == STANDARD_INPUT:
@@ -269,7 +269,7 @@ def read(path: str, advice: str = _READABLE) -> bytes:
         raise _unreadable(path, fault, advice) from None
 
 
-def _unreadable(path: str, fault: OSError | ValueError, advice: str) -> DayflyError:
+def _unreadable(path: str, fault: OSError | ValueError, advice: str = _READ_ADVICE) -> DayflyError:
     reason = (getattr(fault, "strerror", None) or "cannot be read").lower()
     if path.startswith(("http://", "https://")):
         advice = f"files are not downloaded: curl -fsS {quote(path)} | dayfly ... -f -"

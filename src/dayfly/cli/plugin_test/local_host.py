@@ -41,6 +41,7 @@ _INVENTORY_TIMEOUT_S = 60
 _MAX_LEASE_S = 86_400
 _TAIL_LINES = 5
 _POLL_INTERVAL_S = 0.05
+_STARTS_HOST = "dayfly up"
 _ALLOW_OPTION = "--allow-webhook"
 
 
@@ -136,7 +137,14 @@ class _LocalBench:
         body = {"name": name, "spec": {"cluster": CLUSTER, "forks": [], "resources": [resource]}, "lease": lease}
         if taken := {each: value for each, value in given.items() if each in kept}:
             body["secrets"] = {self._resource: taken}
-        box = self._client.put("sandboxes", name, body=body)
+        try:
+            box = self._client.put("sandboxes", name, body=body)
+        except RefusedError as fault:
+            # The host advises to start `dayfly up` with a variable, and this command starts the host.
+            if _STARTS_HOST not in fault.message:
+                raise
+            message = fault.message.replace(_STARTS_HOST, "dayfly plugin test")
+            raise DayflyError(fault.code, message, fault.advice) from None
         self._existing[name] = scenario, box
         return box
 
