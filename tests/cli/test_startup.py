@@ -71,7 +71,7 @@ def test_cluster_verbs_import_no_client_before_use(cli: Cli):
 
 def test_every_verb_has_help(cli: Cli):
     verbs = re.findall(r"^  (\w[\w-]*)  ", cli("--help").out, re.MULTILINE)
-    assert len(verbs) == 37
+    assert len(verbs) == 38
     for verb in verbs:
         done = cli(verb, "--help")
         assert done.code == 0, done.err

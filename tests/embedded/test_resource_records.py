@@ -86,6 +86,7 @@ def without_records(path) -> None:
     with sqlite3.connect(path) as db:
         db.execute("DROP TABLE resource_record")
         db.execute("DROP TABLE identity")
+        db.execute("DROP TABLE leak_check")
         db.execute(f"PRAGMA user_version = {SCHEMA_VERSION - 1}")
     db.close()
 
