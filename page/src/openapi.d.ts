@@ -2377,12 +2377,12 @@ export interface components {
             spec: Record<string, never>;
             /** @description The plugin with the version that lists. */
             plugin: string;
-            /** @description What it has found. */
+            /** @description Its findings. */
             status: components["schemas"]["LeakStatus"];
         };
         /**
          * LeakStatus
-         * @description What a leak check has found in its latest complete list.
+         * @description The findings of a leak check in its latest complete list.
          */
         LeakStatus: {
             /** @description Number of sweeps that have ended. */

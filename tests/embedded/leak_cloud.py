@@ -46,7 +46,8 @@ DROP = """#!/bin/sh
 set -eu
 [ ! -e "$FOLDER/stuck" ] || exit 1
 echo "drop $DAYFLY_RESOURCE_ID ${MADE:-none}" >>"$FOLDER/journal"
-rm -f "$FOLDER/thing-$DAYFLY_RESOURCE_ID"
+# By tag, as careless plugins do: this also removes copies.
+grep -lF "\\"$DAYFLY_RESOURCE_ID\\"" "$FOLDER"/thing-* 2>/dev/null | xargs -r rm -f
 """
 FOLDER = {"name": "folder", "valueFromSandbox": True, "required": True}
 

@@ -1,7 +1,7 @@
 """The compiler for leak checks: a check and its plugin to a document that lists, and a document that deletes.
 
-Both are run as create steps, because neither has anything to clean up. A deletion has few attempts: what it leaves
-behind is in the next list, and is deleted again.
+Both are run as create steps, because neither has anything to clean up. A deletion has few attempts: after a
+failure, the next list has the orphan again.
 """
 
 from __future__ import annotations

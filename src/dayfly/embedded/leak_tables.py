@@ -44,7 +44,7 @@ class StoredList(msgspec.Struct, frozen=True):
 
 
 class LeakState(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check has found. `lists` has at most two complete lists, the newest first."""
+    """The findings of a check. `lists` has at most two complete lists, the newest first."""
 
     number: int = 0
     swept_at: int = 0

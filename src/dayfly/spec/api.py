@@ -184,7 +184,7 @@ class LeakFinding(ApiObject, frozen=True, kw_only=True):
 
 
 class LeakStatus(ApiObject, frozen=True, kw_only=True):
-    """What a leak check has found in its latest complete list."""
+    """The findings of a leak check in its latest complete list."""
 
     number: Annotated[int, doc("Number of sweeps that have ended.")]
     sweeping: Annotated[bool, doc("Whether a sweep is under way.")]
@@ -205,7 +205,7 @@ class LeakCheck(ApiObject, frozen=True, kw_only=True):
     name: Annotated[str, doc("Name of the check.")]
     spec: Annotated[dict[str, Any], doc("Spec as applied, with defaults.")]
     plugin: Annotated[str, doc("The plugin with the version that lists.")]
-    status: Annotated[LeakStatus, doc("What it has found.")]
+    status: Annotated[LeakStatus, doc("Its findings.")]
 
 
 class PoolSize(ApiObject, frozen=True, kw_only=True):

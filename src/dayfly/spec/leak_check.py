@@ -1,4 +1,4 @@
-"""Leak checks: what of a plugin exists in an account, compared with the runs that should have it."""
+"""Leak checks: they compare the things in an account with the runs that should have them."""
 
 from __future__ import annotations
 

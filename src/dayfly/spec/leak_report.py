@@ -1,4 +1,4 @@
-"""What a host reports about a leak check: its latest list, and its findings. Times are Unix milliseconds."""
+"""The report of a host about a leak check, with its findings. Times are Unix milliseconds."""
 
 from __future__ import annotations
 

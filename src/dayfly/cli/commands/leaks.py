@@ -30,7 +30,7 @@ _EXCLUSIVE = ("--plan", "--apply", "--delete-check")
 @click.option("--check", "exits", is_flag=True, help="Exit with 1 if there is a leak, or no complete list.")
 @click.option("--plan", "plan_to", metavar="FILE", help="Write which orphans --apply will delete.")
 @click.option("--apply", "plan_from", metavar="FILE", help="Delete the orphans of a plan, unless they have changed.")
-@click.option("--delete-check", is_flag=True, help="Delete the named checks; what they have found stays.")
+@click.option("--delete-check", is_flag=True, help="Delete the named checks, but nothing that they have found.")
 @options.timeout("10m")
 @click.option(
     "-o", "--output", metavar="FORMAT", type=click.Choice(["json", "yaml", "junit"]), help="json, yaml or junit."
@@ -48,9 +48,9 @@ def command(
 ) -> int:
     """Show what plugins have left behind, as the leak checks have found it.
 
-    A file of kind LeakCheck, applied with `dayfly apply`, creates a check. An orphan is a thing of ours whose run has
-    ended, and a missing one a resource of a sandbox that no longer exists. Everything in doubt is unknown and is never
-    deleted.
+    A file of kind LeakCheck, applied with `dayfly apply`, creates a check. An orphan was made by this Dayfly,
+    and its run has ended. A missing resource is one that a sandbox has but the account does not. Everything in doubt is
+    unknown, and is never deleted.
     """
     if sum(map(bool, (plan_to, plan_from, delete_check))) > 1:
         raise click.UsageError(f"use only one of {', '.join(_EXCLUSIVE)}", click.get_current_context())

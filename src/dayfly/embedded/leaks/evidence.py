@@ -1,4 +1,4 @@
-"""What the ledger of this machine knows of resource IDs in a list, and of resources that the list should have."""
+"""Evidence in the ledger of this machine about resource IDs in a list, and resources that the list should have."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _MAX_FINDINGS: Final = 1_000
 
 
 class LeakKeeper:
-    """The leak checks of this host. Each has a task of its own, so that a slow one does not delay the others."""
+    """The leak checks of this host. Each check has a separate task, so that a slow check does not delay the others."""
 
     def __init__(self, engine: Engine, runs: LeakRuns) -> None:
         self._engine = engine
@@ -45,7 +45,7 @@ class LeakKeeper:
         self._reader = engine.reader
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._requested: dict[str, asyncio.Event] = {}
-        self._plans: dict[str, str] = {}  # by check: the digest of the world in which its orphans are to be deleted
+        self._plans: dict[str, str] = {}  # by check: the digest of the world in which it must delete its orphans
         self._sweeping: set[str] = set()
         self._deleting: set[str] = set()  # resource IDs
         self._ready = asyncio.Event()
@@ -98,6 +98,9 @@ class LeakKeeper:
         found = await self._engine.writer.run(lambda: self._engine.ledger.leaks.drop(name))
         if (task := self._tasks.pop(name, None)) is not None:
             await cancel_and_wait(task)
+        for run in self._runs.living():
+            if run.target.name == name:
+                await self._runs.request_end(run.uid)
         self._requested.pop(name, None)
         return found
 
@@ -111,7 +114,15 @@ class LeakKeeper:
 
     def reports(self) -> tuple[LeakReport, ...]:
         """Return the state of all checks, by name."""
-        return tuple(report for name in self._reader.leaks.names() if (report := self._report(name)) is not None)
+        found = []
+        for name in self._reader.leaks.names():
+            try:
+                report = self._report(name)
+            except RunDamagedError as error:  # it must not hide the others
+                log.warning("leak check %s is not reported: %s", name, error)
+                continue
+            found += [report] if report is not None else []
+        return tuple(found)
 
     def _report(self, name: str) -> LeakReport | None:
         found = self._reader.leaks.load(name)

@@ -71,8 +71,8 @@ class LeakRuns:
         Args:
             check: The name of the check.
             document: The document, whose steps are create steps.
-            permit: Called in the transaction that creates the run, before its first claim. False means that it must
-                not run any more.
+            permit: Called in the transaction that creates the run, before its first claim. It returns whether the run
+                is still right.
         """
         uid = uuid.uuid4().hex
         target = Target(api_version=API_VERSION, kind=LEAK_CHECK_KIND, name=check, uid=uid)
@@ -86,20 +86,18 @@ class LeakRuns:
             self._engine.wake(uid)
             error = await self._wait_until_done(uid, event)
             printed = self._read_logs(uid, document)
-            if error:
-                tail = b"".join(printed)[-_TAIL_BYTES:].decode(errors="replace").strip()
-                error = f"{error}: {tail}" if tail else error
+            # If this host stops first, its successor ends the run.
+            await self.end(uid)
         finally:
-            with contextlib.suppress(Exception):
-                await self.end(uid)
             self._waiting.pop(uid, None)
-        if not error:
-            delete_logs(self._engine.attempts.storage, uid)
-        return error, printed
+        if error:
+            tail = b"".join(printed)[-_TAIL_BYTES:].decode(errors="replace").strip()
+            return f"{error}: {tail}" if tail else error, printed
+        delete_logs(self._engine.attempts.storage, uid)
+        return "", printed
 
-    async def end(self, uid: str) -> None:
-        """End a run, and wait a limited time until it is gone."""
-        event = self._waiting.setdefault(uid, asyncio.Event())
+    async def request_end(self, uid: str) -> None:
+        """Request the end of a run."""
         ledger, request = self._engine.ledger, EndRequest(at=now_ms(), reason="Deleted", message="its work has ended")
 
         def write() -> None:
@@ -109,10 +107,17 @@ class LeakRuns:
 
         await self._engine.writer.run(write)
         self._engine.reload(uid)
-        deadline = asyncio.get_running_loop().time() + _END_TIMEOUT_S
-        while self._engine.reader.load(uid) is not None and asyncio.get_running_loop().time() < deadline:
-            await _wait(event)
-        self._waiting.pop(uid, None)
+
+    async def end(self, uid: str) -> None:
+        """End a run, and wait a limited time until it is gone."""
+        event = self._waiting.setdefault(uid, asyncio.Event())
+        try:
+            await self.request_end(uid)
+            deadline = asyncio.get_running_loop().time() + _END_TIMEOUT_S
+            while self._engine.reader.load(uid) is not None and asyncio.get_running_loop().time() < deadline:
+                await _wait(event)
+        finally:
+            self._waiting.pop(uid, None)
 
     async def _wait_until_done(self, uid: str, event: asyncio.Event) -> str:
         deadline = asyncio.get_running_loop().time() + _TIMEOUT_S

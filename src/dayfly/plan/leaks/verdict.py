@@ -24,7 +24,7 @@ MIN_LIST_DISTANCE_MS: Final = 60_000
 
 
 class Verdict(enum.StrEnum):
-    """What a thing, or a resource without a thing, is."""
+    """The verdict about a thing, or about a resource without one."""
 
     HELD = "held"
     ENDING = "ending"
@@ -44,7 +44,7 @@ class RunState(enum.StrEnum):
 
 
 class Evidence(NamedTuple):
-    """What is known of a resource ID apart from lists.
+    """Everything that is known of a resource ID apart from lists.
 
     Attributes:
         run: The state of its run.
@@ -125,7 +125,7 @@ def judge(
     Args:
         current: The newest complete list.
         previous: The complete list before it; None if there is none.
-        evidence: What is known of each resource ID in the list. It was read after the list had ended.
+        evidence: The evidence for each resource ID in the list. It was read after the list had ended.
         expected: The resources that the list should have. They were read after the list had ended.
         rules: The rules of the check.
         now: The current time.
