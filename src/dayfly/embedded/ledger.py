@@ -26,8 +26,10 @@ from dayfly.spec.lifecycle import LEAK_CHECK_KIND, Lifecycle, Unit
 from dayfly.spec.run import Run
 from dayfly.spec.run_data import HistoryEntry
 
-SCHEMA_VERSION = 8
-_WITHOUT_RECORDS = 7
+SCHEMA_VERSION = 9
+_OLDEST_VERSION = 7
+# By version: the tables that it has added.
+_ADDED = {8: RECORD_SCHEMA, 9: LEAK_SCHEMA}
 _BUSY_S = 10
 _SCHEMA = """
 CREATE TABLE run (
@@ -145,18 +147,19 @@ class SqliteLedger:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         if version == SCHEMA_VERSION:
             return
-        if version not in (0, _WITHOUT_RECORDS):
+        if version != 0 and not _OLDEST_VERSION <= version < SCHEMA_VERSION:
             raise LedgerError(
                 f"the ledger has version {version}, this Dayfly supports {SCHEMA_VERSION}; use the Dayfly that wrote it"
             )
         self._db.execute("BEGIN IMMEDIATE")
         try:
-            added = f"{RECORD_SCHEMA} {LEAK_SCHEMA}"
+            added = " ".join(schema for number, schema in _ADDED.items() if number > version)
             for statement in _statements(added if version else f"{_SCHEMA} {POOL_SCHEMA} {added}"):
                 self._db.execute(statement)
-            self.records.create_identity()
-            for uid in self.live_uids() if version else ():
-                self._add_missing_records(uid)
+            if version <= _OLDEST_VERSION:
+                self.records.create_identity()
+                for uid in self.live_uids():
+                    self._add_missing_records(uid)
             self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             self._db.execute("COMMIT")
         except BaseException:
