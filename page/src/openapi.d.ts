@@ -1114,6 +1114,72 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/orgs/{org}/leakchecks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+            };
+            cookie?: never;
+        };
+        /** List all leak checks and their findings. */
+        get: operations["get-orgs-org-leakchecks"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/orgs/{org}/leakchecks/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        /** Return a leak check and its findings. */
+        get: operations["get-orgs-org-leakchecks-name"];
+        /** Create or change a leak check. */
+        put: operations["put-orgs-org-leakchecks-name"];
+        post?: never;
+        /** Delete a leak check; nothing that it has found is deleted. */
+        delete: operations["delete-orgs-org-leakchecks-name"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/orgs/{org}/leakchecks/{name}/sweep": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** List soon, and delete what a plan names. */
+        post: operations["post-orgs-org-leakchecks-name-sweep"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/orgs/{org}/metrics": {
         parameters: {
             query?: never;
@@ -2489,6 +2555,112 @@ export interface components {
             ok: boolean;
         };
         /**
+         * LeakCheck
+         * @description A leak check and what it has found.
+         */
+        LeakCheck: {
+            /** @description Name of the check. */
+            name: string;
+            /** @description Spec as applied, with defaults. */
+            spec: Record<string, never>;
+            /** @description The plugin with the version that lists. */
+            plugin: string;
+            /** @description Its findings. */
+            status: components["schemas"]["LeakStatus"];
+        };
+        /**
+         * LeakStatus
+         * @description The findings of a leak check in its latest complete list.
+         */
+        LeakStatus: {
+            /** @description Number of sweeps that have ended. */
+            number: number;
+            /** @description Whether a sweep is under way. */
+            sweeping: boolean;
+            /**
+             * @description Begin of the latest sweep.
+             * @default null
+             */
+            sweptAt?: string | null;
+            /**
+             * @description Begin of the latest complete list.
+             * @default null
+             */
+            listedAt?: string | null;
+            /**
+             * @description Why the latest sweep has no complete list; empty if it has one.
+             * @default
+             */
+            error?: string;
+            /**
+             * @description Number of findings by verdict.
+             * @default {}
+             */
+            counts?: {
+                [key: string]: number;
+            };
+            /**
+             * @description At most 1,000 findings, without `held` ones.
+             * @default []
+             */
+            findings?: components["schemas"]["LeakFinding"][];
+            /**
+             * @description Digest of everything that may be deleted; empty if there is nothing.
+             * @default
+             */
+            world?: string;
+            /**
+             * @description Number of orphans that were too many for one sweep.
+             * @default 0
+             */
+            left?: number;
+            /**
+             * @description Resource IDs that the latest sweep has deleted.
+             * @default []
+             */
+            deleted?: string[];
+            /**
+             * @description Result of the plan that the latest sweep has applied.
+             * @default
+             */
+            applied?: string;
+        };
+        /**
+         * LeakFinding
+         * @description A thing that a leak check has found, or a resource that is missing.
+         */
+        LeakFinding: {
+            /** @description `ending`, `orphan`, `missing`, `foreign` or `unknown`. */
+            verdict: string;
+            /**
+             * @description Resource ID; empty if the thing has none.
+             * @default
+             */
+            id?: string;
+            /** @description Name of the thing, or sandbox and resource if it is missing. */
+            name: string;
+            /**
+             * @description Why, in a phrase.
+             * @default
+             */
+            reason?: string;
+            /**
+             * @description Plugin with version that has made it; empty if it is not known.
+             * @default
+             */
+            plugin?: string;
+            /**
+             * @description Whether `dayfly leaks --apply` deletes it.
+             * @default false
+             */
+            deletable?: boolean;
+            /**
+             * @description When it was created or first listed.
+             * @default null
+             */
+            createdAt?: string | null;
+        };
+        /**
          * LogChunk
          * @description A part of one log. Parts of the log without an entry in `times` have no known time.
          */
@@ -2569,6 +2741,19 @@ export interface components {
             scope?: string[];
             /** @description Limits of a key for agents. */
             limits?: components["schemas"]["AgentLimits"];
+        };
+        /**
+         * NewLeakCheck
+         * @description A leak check to create or change.
+         */
+        NewLeakCheck: {
+            /** @description Spec of the check, as in its file. */
+            spec: Record<string, never>;
+            /**
+             * @description Name; if given, the same as in the path.
+             * @default
+             */
+            name?: string;
         };
         /**
          * NewPlugin
@@ -3720,6 +3905,17 @@ export interface components {
              * @default 0
              */
             session?: number;
+        };
+        /**
+         * SweepRequest
+         * @description A request to list soon.
+         */
+        SweepRequest: {
+            /**
+             * @description The `world` of a report: all its orphans are deleted, unless they have changed since.
+             * @default
+             */
+            plan?: string;
         };
         /**
          * Units
@@ -6390,6 +6586,177 @@ export interface operations {
             404: components["responses"]["404"];
             409: components["responses"]["409"];
             412: components["responses"]["412"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
+    "get-orgs-org-leakchecks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LeakCheck"][];
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
+    "get-orgs-org-leakchecks-name": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LeakCheck"];
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
+    "put-orgs-org-leakchecks-name": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewLeakCheck"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LeakCheck"];
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            412: components["responses"]["412"];
+            413: components["responses"]["413"];
+            415: components["responses"]["415"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
+    "delete-orgs-org-leakchecks-name": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Nothing"];
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            412: components["responses"]["412"];
+            429: components["responses"]["429"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
+    "post-orgs-org-leakchecks-name-sweep": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The organisation; `dayfly up` has only `local`. */
+                org: string;
+                /** @description The name of the object. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SweepRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LeakCheck"];
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
+            412: components["responses"]["412"];
+            413: components["responses"]["413"];
+            415: components["responses"]["415"];
             429: components["responses"]["429"];
             "5XX": components["responses"]["5XX"];
         };

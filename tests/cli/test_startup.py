@@ -71,7 +71,7 @@ def test_cluster_verbs_import_no_client_before_use(cli: Cli):
 
 def test_every_verb_has_help(cli: Cli):
     verbs = re.findall(r"^  (\w[\w-]*)  ", cli("--help").out, re.MULTILINE)
-    assert len(verbs) == 39
+    assert len(verbs) == 40
     for verb in verbs:
         done = cli(verb, "--help")
         assert done.code == 0, done.err

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from tests.embedded import documents as doc
 
-from dayfly.embedded.ledger import SCHEMA_VERSION, SqliteLedger, StoredRun
+from dayfly.embedded.ledger import SqliteLedger, StoredRun
 from dayfly.embedded.resource_records import KEEP_RECORDS_MS, ResourceRecord
 from dayfly.lib.clock import now_ms
 from dayfly.plan.actions import Close, Finish
@@ -17,6 +17,7 @@ from dayfly.spec.lifecycle import StepOrigin
 from dayfly.spec.resource_token import verified_host
 from dayfly.spec.run import EndRequest, Run
 
+WITHOUT_RECORDS = 7
 ORIGIN = StepOrigin(publisher="acme", plugin="postgres", version="1.2.0", inventory="abc")
 INLINE = doc.resource("inline", [doc.step("make")], [doc.step("drop")])
 OWN = msgspec.structs.replace(doc.resource("db", [doc.step("make")], [doc.step("drop")]), origin=ORIGIN)
@@ -86,7 +87,8 @@ def without_records(path) -> None:
     with sqlite3.connect(path) as db:
         db.execute("DROP TABLE resource_record")
         db.execute("DROP TABLE identity")
-        db.execute(f"PRAGMA user_version = {SCHEMA_VERSION - 1}")
+        db.execute("DROP TABLE leak_check")
+        db.execute(f"PRAGMA user_version = {WITHOUT_RECORDS}")
     db.close()
 
 
@@ -110,6 +112,22 @@ def test_migration_keeps_runs_and_records_the_living_ones(tmp_path):
     again.close()
 
 
+def test_migration_from_the_version_without_leak_checks_keeps_the_identity(tmp_path):
+    path = tmp_path / "ledger.db"
+    old = SqliteLedger(path)
+    old.create(stored())
+    identity = old.records.identity()
+    old.close()
+    with sqlite3.connect(path) as db:
+        db.execute("DROP TABLE leak_check")
+        db.execute(f"PRAGMA user_version = {WITHOUT_RECORDS + 1}")
+    db.close()
+    new = SqliteLedger(path)
+    assert (new.records.identity(), new.leaks.names()) == (identity, [])
+    assert new.records.find(every_id()) == {RECORD.id: RECORD}
+    new.close()
+
+
 def test_interrupted_migration_changes_nothing(tmp_path, monkeypatch):
     path = tmp_path / "ledger.db"
     SqliteLedger(path).close()
@@ -119,7 +137,7 @@ def test_interrupted_migration_changes_nothing(tmp_path, monkeypatch):
         with pytest.raises(ZeroDivisionError):
             SqliteLedger(path)
     with sqlite3.connect(path) as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION - 1,)
+        assert db.execute("PRAGMA user_version").fetchone() == (WITHOUT_RECORDS,)
         assert db.execute("SELECT 1 FROM sqlite_master WHERE name = 'identity'").fetchone() is None
     db.close()
     SqliteLedger(path).close()

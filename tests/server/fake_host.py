@@ -66,6 +66,7 @@ class FakeHost:
     """
 
     is_remote = False
+    leak_checks = None
     routes = False
     pools = parents = False
 

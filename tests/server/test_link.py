@@ -16,6 +16,8 @@ from dayfly.link.server_end import HostFailedError, Link, Links
 from dayfly.link.wire import Verdict
 from dayfly.plan.reasons import Reason
 from dayfly.spec.host_errors import DocumentsRefusedError, HostSilentError, HostUnavailableError
+from dayfly.spec.leak_check import LeakCheckSpec
+from dayfly.spec.leak_report import LeakReport
 from dayfly.spec.lifecycle import Baseline, Exec, ForkUnit, Lifecycle, Target, Unit
 from dayfly.spec.report import UnitReport
 from dayfly.spec.run import EndRequest
@@ -82,6 +84,17 @@ TO_HOST = (
     wire.Lease(uid="u", until=7),
     wire.Reset(uid="u", resource="db", member="p-1", by="me"),
     wire.ControlPool(uid="u", action=wire.PoolAction.DRAIN, by="me"),
+    wire.PutLeakCheck(
+        uid="leakcheck/c",
+        name="c",
+        spec=LeakCheckSpec(plugin="p"),
+        plugin="p@1.0.0",
+        inventory=DOCUMENT,
+        deletes={"p@1.0.0": DOCUMENT},
+    ),
+    wire.DropLeakCheck(uid="leakcheck/c", name="c"),
+    wire.SweepLeaks(uid="leakcheck/c", name="c", plan="w"),
+    wire.LeaksQuery(),
     wire.Acknowledge(uids=("u", "v")),
     wire.AdmissionQuery(documents=(DOCUMENT,), forks=(FORK,)),
     wire.StatusQuery(uids=("u",)),
@@ -104,6 +117,7 @@ TO_CONTROL = (
         entries=(HistoryEntry(seq=1, at=2, unit="u", attempt=3, move="Claim", reason="r", message="m"),),
     ),
     wire.Logs(number=3, logs=(LOG,)),
+    wire.Leaks(number=3, reports=(LeakReport(name="c", spec=LeakCheckSpec(plugin="p"), plugin="p@1.0.0"),)),
     wire.LogBytes(number=3, info=LOG, data=b"\xff", logs=(LOG,)),
 )
 

@@ -59,13 +59,19 @@ def test_every_file_of_the_examples_is_right(name: str):
 
 
 def test_each_kind_has_examples():
-    assert {word for word, _ in WISHES.values()} == {*json_schema.file_kinds()} - {"routegroup"}
+    assert {word for word, _ in WISHES.values()} == {*json_schema.file_kinds()} - {"routegroup", "leakcheck"}
 
 
 def test_a_route_group_is_right_and_without_a_match_is_not():
     group = {"name": "checkout", "spec": {"match": {"label": {"key": "team", "value": "pay-*"}}}}
     assert check("routegroup").is_valid(group)
     assert not check("routegroup").is_valid({"name": "checkout", "spec": {"description": "nothing matches"}})
+
+
+def test_leak_check_is_right_and_another_action_is_not():
+    spec = {"cluster": "local", "plugin": "bucket", "params": {"region": "west"}, "grace": "24h", "action": "delete"}
+    assert check("leakcheck").is_valid({"kind": "LeakCheck", "name": "buckets", "spec": spec})
+    assert not check("leakcheck").is_valid({"name": "buckets", "spec": spec | {"action": "burn"}})
 
 
 def test_pool_with_param_fixed_as_absent_is_right():

@@ -9,6 +9,7 @@ from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit, RefusedError
 from dayfly.client.files import LoadedDocument, refusal_with_places, with_place
 from dayfly.spec import documents
+from dayfly.spec.leak_check import LeakCheck
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.sandbox import Sandbox
 from dayfly.spec.scalars import semver
@@ -41,6 +42,8 @@ def apply_one(
             return _publish(client, wished.content, wished.document.file)
         if isinstance(wished.content, Workload):
             return _declare_baseline(client, wished.content)
+        if isinstance(wished.content, LeakCheck):
+            return _apply_check(client, wished.content)
         if recreate_within is not None:
             _delete_if_immutable(client, wished, recreate_within)
         return _apply_run(client, wished, {"secrets": secrets} if secrets else {})
@@ -86,6 +89,15 @@ def _declare_baseline(client: ServerClient, workload: Workload) -> Any:
     before = _find_existing(client, *at)
     stored = client.put(*at, body=documents.export(workload))
     print_message(f'{_change(before, stored)} baseline "{workload.namespace}/{workload.name}".')
+    return stored
+
+
+def _apply_check(client: ServerClient, check: LeakCheck) -> Any:
+    at = ("leakchecks", check.name)
+    before = _find_existing(client, *at)
+    stored = client.put(*at, body=documents.export(check))
+    done = "Created" if before is None else "Updated" if before["spec"] != stored["spec"] else "Unchanged:"
+    print_message(f'{done} leak check "{check.name}" in cluster "{check.spec.cluster}".')
     return stored
 
 

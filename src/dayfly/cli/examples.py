@@ -45,6 +45,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "pool drain": ("dayfly pool drain postgres",),
     "pool explain": ("dayfly pool explain postgres",),
     "pool delete": ("dayfly pool delete postgres", "dayfly pool delete -f pool.yaml"),
+    "leaks": (
+        "dayfly leaks",
+        "dayfly leaks --sweep --check -o junit >leaks.xml",
+        "dayfly leaks --plan plan.json && dayfly leaks --apply plan.json",
+    ),
     "plugin init": ("dayfly plugin init postgres", "dayfly plugin init bucket --from s3-bucket"),
     "plugin lint": ("dayfly plugin lint .", "dayfly plugin lint plugin.yaml --ignore DF502"),
     "plugin plan": ("dayfly plugin plan plugin.yaml", "dayfly plugin plan plugin.yaml -p size=large -o json"),

@@ -51,6 +51,9 @@ GROUPS = {
     "Pools": {
         "pool": "List, get, pause, resume, drain, explain, delete pools.",
     },
+    "Leaks": {
+        "leaks": "Show what plugins have left behind, and delete it by a plan.",
+    },
     "This machine": {
         "up": "Run the server of this home.",
         "down": "Stop the server; the next one takes over its running steps.",

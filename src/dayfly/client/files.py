@@ -14,6 +14,7 @@ from dayfly.client.errors import DayflyError, Exit
 from dayfly.compile import check_group, check_hook, check_plugin
 from dayfly.spec import documents, readme
 from dayfly.spec.errors import Faults, SpecError, parse_path, quote
+from dayfly.spec.leak_check import LeakCheck
 from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.parsing import template, text
 from dayfly.spec.plugin import Plugin
@@ -43,7 +44,7 @@ class LoadedDocument(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """`plugin`, `baseline`, `pool`, `sandbox`, `route group` or `lifecycle hook`."""
+        """`plugin`, `baseline`, `pool`, `leak check`, `sandbox`, `route group` or `lifecycle hook`."""
         if isinstance(self.content, Plugin):
             return "plugin"
         if isinstance(self.content, LifecycleHook):
@@ -52,6 +53,8 @@ class LoadedDocument(NamedTuple):
             return "route group"
         if isinstance(self.content, ResourcePool):
             return "pool"
+        if isinstance(self.content, LeakCheck):
+            return "leak check"
         return "baseline" if isinstance(self.content, Workload) else "sandbox"
 
     @property
@@ -83,7 +86,7 @@ class LoadedDocument(NamedTuple):
 def load(
     files: Iterable[str], sets: Iterable[str], warn: Callable[[str], None] = lambda _: None
 ) -> list[LoadedDocument]:
-    """Return all documents of files, sorted by kind: plugins, baselines, pools, sandboxes, groups, hooks.
+    """Return all documents of files, sorted by kind: plugins, baselines, pools, checks, sandboxes, groups, hooks.
 
     A plugin follows its parent.
 
@@ -113,7 +116,7 @@ def load(
                 check_group(wished.content, source=wished.document)
             found.append(wished)
     faults.settle()
-    order = ("plugin", "baseline", "pool", "sandbox", "route group", "lifecycle hook")
+    order = ("plugin", "baseline", "pool", "leak check", "sandbox", "route group", "lifecycle hook")
     contents = [each.content for each in found]
     plugins = {(each.name, each.version): each for each in contents if isinstance(each, Plugin)}
     found.sort(key=lambda wished: (order.index(wished.kind), _level(wished.content, plugins)))

@@ -7,6 +7,7 @@ package is pure and imports only `spec`; `server`, `cli` and the operator's kube
 """
 
 from dayfly.compile.compiler import Compiled, check_plugin, check_steps, compile  # noqa: A004  -- the field's word for it
+from dayfly.compile.leak_check import CompiledLeakCheck, compile_leak_check
 from dayfly.compile.lifecycle_hook import check_hook, compile_hook, hook_warnings
 from dayfly.compile.parents import add_parents, check_chain
 from dayfly.compile.pools import CompiledPool, check_duplicate
@@ -18,6 +19,7 @@ from dayfly.compile.route_group import check_group, compile_group, group_preview
 __all__ = [
     "CompilePreview",
     "Compiled",
+    "CompiledLeakCheck",
     "CompiledPool",
     "add_parents",
     "check_chain",
@@ -29,6 +31,7 @@ __all__ = [
     "compile",
     "compile_group",
     "compile_hook",
+    "compile_leak_check",
     "compile_pool",
     "group_previews",
     "hook_warnings",

@@ -15,6 +15,8 @@ from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.engine import LEASE_GRACE_MS, Engine
 from dayfly.embedded.executors import Executors, ProcessForkExecutor, ProcessStepExecutor, ProcessWebhookExecutor
 from dayfly.embedded.forks import BaselineProcesses, Ports
+from dayfly.embedded.leaks.leak_keeper import LeakKeeper
+from dayfly.embedded.leaks.leak_runs import LeakRuns
 from dayfly.embedded.ledger import Hook, SqliteLedger, StoredRun
 from dayfly.embedded.pools.acquire_executor import AcquireExecutor
 from dayfly.embedded.pools.member_index import MemberIndex
@@ -101,6 +103,8 @@ class EmbeddedHost:
         self._logs = RunLogs(self._log_files, engine.reader, engine.attempts, members)
         self._members, self._acquiring = members, acquiring
         self.keeper = PoolKeeper(engine, members, self.report)
+        self._leak_runs = LeakRuns(engine, self.report)
+        self.leak_checks = LeakKeeper(engine, self._leak_runs)
         # Versions of reports rise over restarts, so a client that waits for a newer version gets ours at once.
         self._first = life * VERSIONS_PER_LIFE
         self._versions: dict[str, int] = {}
@@ -192,11 +196,13 @@ class EmbeddedHost:
         self._routing.start()
         self._engine.start()
         self.keeper.start()
+        self.leak_checks.start()
 
     async def close(self, *, stop_forks: bool = True) -> None:
         """Stop the server's part: forks stop, and running steps continue until the next server adopts them."""
         await cancel_and_wait(*self._tasks)
         await self.end.close()
+        await self.leak_checks.stop()
         await self.keeper.stop()
         await self._engine.stop()
         if stop_forks:
@@ -223,8 +229,8 @@ class EmbeddedHost:
 
     def living_runs(self) -> Iterable[str]:
         """Return the UIDs of all runs and pools that have not ended. Members and parents are part of these."""
-        members = {row.uid for row in self._engine.reader.pools.living_members()}
-        return [*(uid for uid in self._engine.reader.live_uids() if uid not in members), *self.keeper.uids()]
+        hidden = {row.uid for row in self._engine.reader.pools.living_members()} | self._leak_runs.uids()
+        return [*(uid for uid in self._engine.reader.live_uids() if uid not in hidden), *self.keeper.uids()]
 
     def unacknowledged_ends(self) -> Iterable[str]:
         """Return the UIDs of ended runs whose end the server has not acknowledged."""
@@ -437,6 +443,8 @@ class EmbeddedHost:
         return self._versions.get(uid, self._first)
 
     def _on_change(self, uid: str) -> None:
+        if self._leak_runs.on_change(uid):
+            return
         if self._members.was_known(uid):
             # The server knows a member only as a part of its pool.
             if (found := self._members.find(uid)) is not None and found.pool:
@@ -446,6 +454,8 @@ class EmbeddedHost:
         self.end.report_change(uid)
 
     def _on_end(self, uid: str) -> None:
+        if self._leak_runs.on_change(uid):
+            return
         if self._members.was_known(uid):
             return
         self._versions[uid] = self.version(uid) + 1

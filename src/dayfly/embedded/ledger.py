@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from dayfly.embedded.leak_tables import LEAK_SCHEMA, LeakTables
 from dayfly.embedded.pool_tables import POOL_SCHEMA, MemberRow, PoolTables
 from dayfly.embedded.resource_records import RECORD_SCHEMA, RecordTables
 from dayfly.plan import transitions
@@ -21,12 +22,14 @@ from dayfly.plan.sealed import Plan, seal
 from dayfly.plan.world import TargetIntent
 from dayfly.spec import run as ledger
 from dayfly.spec.host_errors import HostUnavailableError, RunDamagedError
-from dayfly.spec.lifecycle import Lifecycle, Unit
+from dayfly.spec.lifecycle import LEAK_CHECK_KIND, Lifecycle, Unit
 from dayfly.spec.run import Run
 from dayfly.spec.run_data import HistoryEntry
 
-SCHEMA_VERSION = 8
-_WITHOUT_RECORDS = 7
+SCHEMA_VERSION = 9
+_OLDEST_VERSION = 7
+# By version: the tables that it has added.
+_ADDED = {8: RECORD_SCHEMA, 9: LEAK_SCHEMA}
 _BUSY_S = 10
 _SCHEMA = """
 CREATE TABLE run (
@@ -135,6 +138,7 @@ class SqliteLedger:
             self._db.execute("PRAGMA secure_delete = ON")
             self.pools = PoolTables(self._db, self._read)
             self.records = RecordTables(self._db, self._read)
+            self.leaks = LeakTables(self._db, self._read)
             self._prepare()
         except sqlite3.DatabaseError as error:
             raise LedgerError(f"{path}: {error}") from error
@@ -143,17 +147,19 @@ class SqliteLedger:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         if version == SCHEMA_VERSION:
             return
-        if version not in (0, _WITHOUT_RECORDS):
+        if version != 0 and not _OLDEST_VERSION <= version < SCHEMA_VERSION:
             raise LedgerError(
                 f"the ledger has version {version}, this Dayfly supports {SCHEMA_VERSION}; use the Dayfly that wrote it"
             )
         self._db.execute("BEGIN IMMEDIATE")
         try:
-            for statement in _statements(f"{_SCHEMA} {POOL_SCHEMA} {RECORD_SCHEMA}" if version == 0 else RECORD_SCHEMA):
+            added = " ".join(schema for number, schema in _ADDED.items() if number > version)
+            for statement in _statements(added if version else f"{_SCHEMA} {POOL_SCHEMA} {added}"):
                 self._db.execute(statement)
-            self.records.create_identity()
-            for uid in self.live_uids() if version else ():
-                self._add_missing_records(uid)
+            if version <= _OLDEST_VERSION:
+                self.records.create_identity()
+                for uid in self.live_uids():
+                    self._add_missing_records(uid)
             self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             self._db.execute("COMMIT")
         except BaseException:
@@ -389,9 +395,15 @@ class SqliteLedger:
         self.drop_secrets(run.uid)
         self.records.end_run(run.uid, run.ended_at)
         self._db.execute(
-            # The server does not know members, so it cannot acknowledge their ends.
+            # The server does not know members and the runs of leak checks, so it cannot acknowledge their ends.
             "INSERT OR IGNORE INTO ended VALUES (?, ?, ?, ?, ?)",
-            (run.uid, name, run.ended_at, ledger.encode(run), self.pools.member(run.uid) is not None),
+            (
+                run.uid,
+                name,
+                run.ended_at,
+                ledger.encode(run),
+                run.target.kind == LEAK_CHECK_KIND or self.pools.member(run.uid) is not None,
+            ),
         )
 
     def acknowledge(self, uids: Iterable[str]) -> None:

@@ -37,7 +37,7 @@ class HostIdentity(NamedTuple):
 
 
 class ResourceRecord(NamedTuple):
-    """What remains known of a resource.
+    """The record of a resource.
 
     Attributes:
         id: Its resource ID.

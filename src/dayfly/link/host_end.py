@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 # Seconds between two calls of `HostEnd.resend`.
 RESEND_INTERVAL_S = 30.0
+NO_LEAK_CHECKS = "an operator has no leak checks yet; give the check the cluster of a server on one machine"
 
 log = logging.getLogger(__name__)
 
@@ -136,9 +137,13 @@ class HostEnd:
     async def execute(self, order: wire.Order) -> Verdict:
         """Pass an order to the host. Orders for the same run are executed one by one, in the order of their arrival."""
         async with self._locks.setdefault(order.uid, asyncio.Lock()):
+            if isinstance(order, wire.LeakOrder):
+                if self._host.leak_checks is None:
+                    raise DocumentsRefusedError(NO_LEAK_CHECKS)
+                return await self._host.leak_checks.execute(order)
             return await self._execute(order)
 
-    async def _execute(self, order: wire.Order) -> Verdict:
+    async def _execute(self, order: wire.RunOrder) -> Verdict:
         host = self._host
         match order:
             case wire.Offer():
@@ -168,6 +173,11 @@ class HostEnd:
         """Answer a query: about documents and states at once, about anything else in a task."""
         if isinstance(query, wire.AdmissionQuery | wire.StatusQuery):
             self._answer_with(query, lambda: self._answer_about_state(query))
+        elif isinstance(query, wire.LeaksQuery):
+            checks = self._host.leak_checks
+            self._answer_with(
+                query, lambda: wire.Leaks(**query.address, reports=checks.reports() if checks is not None else ())
+            )
         else:
             self.start_task(self._answer_run_query(query))
 

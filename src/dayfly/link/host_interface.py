@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from dayfly.link import wire
     from dayfly.link.wire import Verdict
+    from dayfly.spec.leak_report import LeakReport
     from dayfly.spec.lifecycle import Lifecycle, Unit
     from dayfly.spec.log_times import TimeEntry
     from dayfly.spec.run import EndRequest
@@ -24,6 +25,10 @@ class Host(Protocol):
 
     is_remote: bool
     """Whether it connects to the server. Then it sends a changed report without being queried."""
+
+    @property
+    def leak_checks(self) -> LeakHost | None:
+        """Its leak checks; None if it has none."""
 
     @property
     def routes(self) -> bool:
@@ -91,6 +96,20 @@ class Host(Protocol):
 
     async def answer_query(self, query: wire.RunQuery) -> wire.Answer:
         """Answer a query for a run's outputs, history or logs. An unknown run has none."""
+
+
+class LeakHost(Protocol):
+    """The leak checks of a host."""
+
+    async def execute(self, order: wire.LeakOrder) -> Verdict:
+        """Create, change or delete a check, or list soon. `UNKNOWN`: there is no such check.
+
+        Raises:
+            DocumentsRefusedError: this host cannot run the steps of the check.
+        """
+
+    def reports(self) -> tuple[LeakReport, ...]:
+        """Return the state of all checks, by name."""
 
 
 class RunDataHost(Protocol):

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from dayfly.spec.leak_check import LeakCheckSpec
+from dayfly.spec.leak_report import LeakReport
 from dayfly.spec.lifecycle import Lifecycle, Target, Unit, WireStruct
 from dayfly.spec.report import RunReport
 from dayfly.spec.resource_pool import ResourcePoolSpec
@@ -125,6 +127,39 @@ class ControlPool(ToHost, frozen=True, kw_only=True):
     uid: str
     action: PoolAction
     by: str = ""
+
+
+class PutLeakCheck(ToHost, frozen=True, kw_only=True):
+    """Create a leak check or change it. `uid` is its name with a prefix.
+
+    `plugin` has its version, `inventory` lists, and `deletes` delete, by `name@version` of the plugin.
+    """
+
+    uid: str
+    name: str
+    spec: LeakCheckSpec
+    plugin: str
+    inventory: Lifecycle
+    deletes: dict[str, Lifecycle] = {}
+
+
+class DropLeakCheck(ToHost, frozen=True, kw_only=True):
+    """Delete a leak check."""
+
+    uid: str
+    name: str
+
+
+class SweepLeaks(ToHost, frozen=True, kw_only=True):
+    """List soon. With `plan`, delete all orphans if their digest is the same then."""
+
+    uid: str
+    name: str
+    plan: str = ""
+
+
+class LeaksQuery(ToHost, frozen=True, kw_only=True):
+    """A query for the state of all leak checks."""
 
 
 class Acknowledge(ToHost, frozen=True, kw_only=True):
@@ -292,6 +327,12 @@ class Logs(AnswerMessage, frozen=True, kw_only=True):
     logs: tuple[LogInfo, ...]
 
 
+class Leaks(AnswerMessage, frozen=True, kw_only=True):
+    """The state of all leak checks."""
+
+    reports: tuple[LeakReport, ...]
+
+
 class LogBytes(AnswerMessage, frozen=True, kw_only=True):
     """Bytes of a log, and its `info` from before they were read; for a missing log, None and all `logs`.
 
@@ -308,11 +349,13 @@ class LogBytes(AnswerMessage, frozen=True, kw_only=True):
 
 # --- as bytes -------------------------------------------------------------------------------------------------------
 
-Order = Offer | Stop | Abandon | Retry | Lease | Reset | ControlPool
+LeakOrder = PutLeakCheck | DropLeakCheck | SweepLeaks
+RunOrder = Offer | Stop | Abandon | Retry | Lease | Reset | ControlPool
+Order = RunOrder | LeakOrder
 RunQuery = ValuesQuery | HistoryQuery | LogsQuery | LogQuery
-Query = AdmissionQuery | StatusQuery | RunQuery
+Query = AdmissionQuery | StatusQuery | RunQuery | LeaksQuery
 AnyToHost = Hello | Order | Acknowledge | Query
-Answer = Reply | RunStatuses | Values | History | Logs | LogBytes
+Answer = Reply | RunStatuses | Values | History | Logs | Leaks | LogBytes
 HostEvent = Inventory | RunChanged | RunEnded | Heartbeat
 AnyToServer = HostEvent | Answer
 

@@ -40,6 +40,7 @@ from dayfly.server.http.rate_limit import RateLimit
 from dayfly.server.http.route_table import API, describe_unsupported
 from dayfly.server.http.shared_slots import CALLERS_SHARE, LongPollSlots
 from dayfly.server.http.tls import CertificateReloader
+from dayfly.server.leaks.leak_check_api import LeakCheckApi
 from dayfly.server.records.run_records import read_entries
 from dayfly.server.runs.agent_sessions import AgentSessions, SessionKeys
 from dayfly.server.runs.group_strategy import GroupStrategy
@@ -70,7 +71,7 @@ if TYPE_CHECKING:
     from dayfly.server.http.tls import Certificate
     from dayfly.server.runs.run_secrets import SecretStore
 
-COLLECTIONS = "orgs, keys, clusters, resource-plugins, resourcepools, workloads, sandboxes and routegroups"
+COLLECTIONS = "orgs, keys, clusters, resource-plugins, resourcepools, leakchecks, workloads, sandboxes and routegroups"
 
 
 def create_app(
@@ -160,6 +161,7 @@ class _Services:
         slots = LongPollSlots(CALLERS_SHARE)
         yield from PoolEndpoints(store, self.sync, self._pools).routes()
         yield from PoolMetrics(store, self._pools).routes()
+        yield from LeakCheckApi(store, links).routes()
         yield from ResetEndpoint(store, self.sync, self._sandboxes).routes()
         for service in (*services, self._pools):
             yield from service.routes()

@@ -172,6 +172,43 @@ class Pool(ApiObject, frozen=True, kw_only=True):
     namespace: Annotated[str, doc("Namespace of its object; only on the page of a cluster without a server.")] = ""
 
 
+class LeakFinding(ApiObject, frozen=True, kw_only=True):
+    """A thing that a leak check has found, or a resource that is missing."""
+
+    verdict: Annotated[str, doc("`ending`, `orphan`, `missing`, `foreign` or `unknown`.")]
+    id: Annotated[str, doc("Resource ID; empty if the thing has none.")] = ""
+    name: Annotated[str, doc("Name of the thing, or sandbox and resource if it is missing.")]
+    reason: Annotated[str, doc("Why, in a phrase.")] = ""
+    plugin: Annotated[str, doc("Plugin with version that has made it; empty if it is not known.")] = ""
+    deletable: Annotated[bool, doc("Whether `dayfly leaks --apply` deletes it.")] = False
+    created_at: Annotated[dt.datetime | None, doc("When it was created or first listed.")] = None
+
+
+class LeakStatus(ApiObject, frozen=True, kw_only=True):
+    """The findings of a leak check in its latest complete list."""
+
+    number: Annotated[int, doc("Number of sweeps that have ended.")]
+    sweeping: Annotated[bool, doc("Whether a sweep is under way.")]
+    swept_at: Annotated[dt.datetime | None, doc("Begin of the latest sweep.")] = None
+    listed_at: Annotated[dt.datetime | None, doc("Begin of the latest complete list.")] = None
+    error: Annotated[str, doc("Why the latest sweep has no complete list; empty if it has one.")] = ""
+    counts: Annotated[dict[str, int], doc("Number of findings by verdict.")] = {}
+    findings: Annotated[tuple[LeakFinding, ...], doc("At most 1,000 findings, without `held` ones.")] = ()
+    world: Annotated[str, doc("Digest of everything that may be deleted; empty if there is nothing.")] = ""
+    left: Annotated[int, doc("Number of orphans that were too many for one sweep.")] = 0
+    deleted: Annotated[tuple[str, ...], doc("Resource IDs that the latest sweep has deleted.")] = ()
+    applied: Annotated[str, doc("Result of the plan that the latest sweep has applied.")] = ""
+
+
+class LeakCheck(ApiObject, frozen=True, kw_only=True):
+    """A leak check and what it has found."""
+
+    name: Annotated[str, doc("Name of the check.")]
+    spec: Annotated[dict[str, Any], doc("Spec as applied, with defaults.")]
+    plugin: Annotated[str, doc("The plugin with the version that lists.")]
+    status: Annotated[LeakStatus, doc("Its findings.")]
+
+
 class PoolSize(ApiObject, frozen=True, kw_only=True):
     """A possible size of a pool."""
 

@@ -16,6 +16,7 @@ import msgspec
 
 from dayfly.spec import readme, shared_inputs
 from dayfly.spec.errors import Faults, Path, SpecError, quote
+from dayfly.spec.leak_check import LeakCheck, LeakCheckSpec, check_leak_check
 from dayfly.spec.lifecycle import API_VERSION
 from dayfly.spec.lifecycle_hook import LifecycleHook, LifecycleHookSpec, check_lifecycle_hook
 from dayfly.spec.parsing import template, text
@@ -33,8 +34,10 @@ if TYPE_CHECKING:
 
     from dayfly.spec.parsing.text import ParsedDocument
 
-Kind: TypeAlias = Literal["ResourcePlugin", "Sandbox", "Deployment", "RouteGroup", "ResourcePool", "LifecycleHook"]
-TypedDocument: TypeAlias = Plugin | Sandbox | RouteGroup | ResourcePool | Workload | LifecycleHook
+Kind: TypeAlias = Literal[
+    "ResourcePlugin", "Sandbox", "Deployment", "RouteGroup", "ResourcePool", "LeakCheck", "LifecycleHook"
+]
+TypedDocument: TypeAlias = Plugin | Sandbox | RouteGroup | ResourcePool | LeakCheck | Workload | LifecycleHook
 T = TypeVar("T")
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -63,7 +66,8 @@ def classify(document: ParsedDocument) -> Kind:
     if (implied := _implied_kind(spec)) is not None:
         return implied
     forms = (
-        "a plugin's spec has create or delete, a sandbox's cluster, a route group's match, a pool's plugin and ready"
+        "a plugin's spec has create or delete, a sandbox's cluster, a route group's match, a pool's plugin and ready, "
+        "a leak check's plugin and grace"
     )
     for field in spec:
         if close := difflib.get_close_matches(str(field), _KIND_FIELDS, 1, 0.7):
@@ -77,6 +81,8 @@ def _implied_kind(spec: dict[str, Any]) -> Kind | None:
         return "LifecycleHook"
     if "match" in spec:
         return "RouteGroup"
+    if "plugin" in spec and spec.keys() & {"grace", "every", "action"}:
+        return "LeakCheck"
     if "plugin" in spec:
         return "ResourcePool"
     if spec.keys() & {"runner", "create", "delete"} and "cluster" not in spec:
@@ -114,7 +120,7 @@ def from_wire(body: Any, kind: Kind, *, name: str = "") -> TypedDocument:
     text.check_bounds(body)
     if not isinstance(body, dict):
         raise SpecError(f"the body must be a mapping with name and spec, not {text.kind_of(body)}")
-    if name and kind in ("Sandbox", "RouteGroup", "ResourcePool"):
+    if name and kind in ("Sandbox", "RouteGroup", "ResourcePool", "LeakCheck"):
         body = body | {"name": name}
     try:
         document = _build(kind, body, {})
@@ -138,10 +144,9 @@ def export(document: TypedDocument) -> dict[str, Any]:
         for event in EVENTS:
             _with_lists_of_steps(spec.setdefault(event, []))
         return {"name": document.name, "spec": spec}
-    if isinstance(document, ResourcePool):
-        spec.setdefault("params", {})
-        spec.setdefault("schedule", [])
-        return {"name": document.name, "spec": spec}
+    if isinstance(document, ResourcePool | LeakCheck):
+        lists: dict[str, Any] = {"schedule": []} if isinstance(document, ResourcePool) else {}
+        return {"name": document.name, "spec": {"params": {}, **lists, **spec}}
     for field in ("endpoints",) if isinstance(document, RouteGroup) else _LISTS:
         spec.setdefault(field, [])
     for resource in spec.get("resources", []):
@@ -210,10 +215,8 @@ def _build(kind: Kind, data: dict[str, Any], spelled: Mapping[Path, str]) -> Typ
         hook = LifecycleHook(name=name, spec=convert(spec, LifecycleHookSpec, ("spec",), spelled))
         check_lifecycle_hook(hook, keys)
         return hook
-    if kind == "ResourcePool":
-        pool = ResourcePool(name=name, spec=convert(spec, ResourcePoolSpec, ("spec",), spelled))
-        check_resource_pool(pool, keys)
-        return pool
+    if kind in ("ResourcePool", "LeakCheck"):
+        return _for_plugin(kind, name, spec, keys, spelled)
     ttl = spec.get("ttl") if isinstance(spec, dict) else None
     if isinstance(ttl, str):  # the short form of {duration: ...}
         spec = spec | {"ttl": {"duration": ttl}}
@@ -235,6 +238,16 @@ def _with_expanded_inputs(sandbox: Sandbox) -> Sandbox:
         for each in sandbox.spec.resources
     )
     return msgspec.structs.replace(sandbox, spec=msgspec.structs.replace(sandbox.spec, resources=resources))
+
+
+def _for_plugin(kind: Kind, name: str, spec: Any, keys: Path, spelled: Mapping[Path, str]) -> ResourcePool | LeakCheck:
+    if kind == "LeakCheck":
+        check = LeakCheck(name=name, spec=convert(spec, LeakCheckSpec, ("spec",), spelled))
+        check_leak_check(check, keys)
+        return check
+    pool = ResourcePool(name=name, spec=convert(spec, ResourcePoolSpec, ("spec",), spelled))
+    check_resource_pool(pool, keys)
+    return pool
 
 
 def _has_original_form(data: dict[str, Any]) -> bool:

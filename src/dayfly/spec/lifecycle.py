@@ -406,6 +406,10 @@ PARENT_KIND: Final = "SharedParent"
 """The kind of the target object of a shared parent's run."""
 PARENT_TARGET: Final = Target(kind=PARENT_KIND, name="", uid="")
 """The target in the documents of a parent, which is the same for all parents."""
+LEAK_CHECK_KIND: Final = "LeakCheck"
+"""The kind of the target object of the runs of a leak check."""
+LEAK_CHECK_TARGET: Final = Target(kind=LEAK_CHECK_KIND, name="", uid="")
+"""The target in the documents of a leak check, which is the same for all its runs."""
 PARENT_PREFIX: Final = "parent."
 """Prefix of the units of kind acquire for the steps of a parent. The names of steps have no dots."""
 

@@ -288,8 +288,8 @@ class PluginSpec(WireStruct, frozen=True, kw_only=True):
     inventory: Annotated[
         tuple[Step, ...],
         list_of(
-            "Scripts that only read, and print a JSON line for each thing that exists: of the resource "
-            "DAYFLY_RESOURCE_ID, or of all resources if it is empty.",
+            "Scripts that only read. They print a JSON line for each thing of the resource DAYFLY_RESOURCE_ID, or of "
+            "all resources if that is empty.",
             MAX_STEPS,
             "name",
         ),

@@ -1,6 +1,7 @@
 """The token of a resource: `HOST.MAC`, which proves that a host of the owner of a key has made a thing.
 
-Plugins put it into a tag of what they create. It is no secret, and grants nothing: whoever reads one can only copy it.
+Plugins put it into a tag of the things that they create. It is not a secret and grants nothing, because a reader can
+only copy it.
 """
 
 import hashlib

@@ -35,7 +35,7 @@ def command(
     timeout: float,
     output: str | None,
 ) -> int:
-    """Apply plugins, then baselines, pools, sandboxes and route groups from files.
+    """Apply plugins, then baselines, pools, leak checks, sandboxes and route groups from files.
 
     All files are read and checked before anything is changed. With -o, the objects are printed as a list.
     """

@@ -10,6 +10,7 @@ from dayfly.cli.output import show
 from dayfly.client import files as reading
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.spec import documents, readme
+from dayfly.spec.leak_check import LeakCheck
 from dayfly.spec.lifecycle import API_VERSION
 from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.plugin import Plugin
@@ -31,13 +32,15 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -
     Variables are filled in and scripts are included from their files. You choose the namespace with kubectl.
     """
     wishes = reading.load(files, sets, show.print_message)
-    items = [_object(wished.content) for wished in wishes if not isinstance(wished.content, Workload)]
+    items = [_object(wished.content) for wished in wishes if not isinstance(wished.content, Workload | LeakCheck)]
     if not items:
         message = f"{', '.join(files)}: contains nothing for a cluster"
         raise DayflyError(Exit.USAGE, message, "write a plugin, sandbox or hook")
     for wished in wishes:
         if isinstance(wished.content, Workload):
             show.print_message(f"left out: the baseline {wished.name}, because a cluster has its own Deployments")
+        elif isinstance(wished.content, LeakCheck):
+            show.print_message(f"left out: the leak check {wished.name}, because an operator has no leak checks yet")
     show.emit({"apiVersion": "v1", "kind": "List", "items": items}, output or "yaml")
 
 

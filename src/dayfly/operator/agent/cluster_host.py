@@ -54,6 +54,7 @@ class ClusterHost:
     """The host (`link.host_interface.Host`) of one organisation, over the objects in its namespace."""
 
     is_remote = True
+    leak_checks = None
 
     def __init__(self, cluster: ClusterWatches, bound: Mapping[str, str], admit: Admit) -> None:
         """Create the host; `bound` has the namespace of each organisation, `admit` refuses what no executor can run."""

@@ -72,6 +72,17 @@ _decode_line = msgspec.json.Decoder(_Line).decode
 _decode_end = msgspec.json.Decoder(_End).decode
 
 
+def parse_log(log: bytes) -> Listing:
+    """Return the list in the log of an inventory script, which also has its warnings.
+
+    Lines that do not begin with `{` are skipped. A line of the list that a warning has torn apart is invalid or not
+    counted, so that the list is then incomplete.
+    """
+    if len(log) > MAX_LISTING_BYTES:
+        return parse_listing(log)
+    return parse_listing(b"\n".join(line for line in log.split(b"\n") if line.lstrip().startswith(b"{")))
+
+
 def parse_listing(output: bytes) -> Listing:
     """Return the list in the output of an inventory script, or why it is invalid or incomplete."""
     if len(output) > MAX_LISTING_BYTES:

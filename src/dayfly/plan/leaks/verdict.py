@@ -7,6 +7,7 @@ thing may not be in the list. All times are Unix milliseconds.
 from __future__ import annotations
 
 import enum
+import hashlib
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -17,12 +18,13 @@ if TYPE_CHECKING:
 
 MAX_DELETIONS: Final = 10
 _DELETED_SHARE: Final = 10
+_DIGEST_LENGTH: Final = 26
 # Two lists that begin sooner after each other may come from the same cache. A shorter grace period shortens this.
 MIN_LIST_DISTANCE_MS: Final = 60_000
 
 
 class Verdict(enum.StrEnum):
-    """What a thing, or a resource without a thing, is."""
+    """The verdict about a thing, or about a resource without one."""
 
     HELD = "held"
     ENDING = "ending"
@@ -42,7 +44,7 @@ class RunState(enum.StrEnum):
 
 
 class Evidence(NamedTuple):
-    """What is known of a resource ID apart from lists.
+    """Everything that is known of a resource ID apart from lists.
 
     Attributes:
         run: The state of its run.
@@ -123,7 +125,7 @@ def judge(
     Args:
         current: The newest complete list.
         previous: The complete list before it; None if there is none.
-        evidence: What is known of each resource ID in the list. It was read after the list had ended.
+        evidence: The evidence for each resource ID in the list. It was read after the list had ended.
         expected: The resources that the list should have. They were read after the list had ended.
         rules: The rules of the check.
         now: The current time.
@@ -174,12 +176,17 @@ def _verdict(
 
 def _is_in_two_lists(thing: Thing, lists: Sequence[CompleteList], ended_at: int, rules: CheckRules) -> bool:
     """Return whether two lists have the thing with the same ID, began after the end of its run, and differ in time."""
-    if len(lists) < 2 or lists[0].began_at - lists[1].began_at < min(rules.grace_ms, MIN_LIST_DISTANCE_MS):
+    if len(lists) < 2 or lists[0].began_at - lists[1].began_at < list_distance_ms(rules.grace_ms):
         return False
     return all(
         each.began_at > ended_at and any((other.name, other.id) == (thing.name, thing.id) for other in each.things)
         for each in lists
     )
+
+
+def list_distance_ms(grace_ms: int) -> int:
+    """Return the least time between the begins of two lists that prove something together."""
+    return min(grace_ms, MIN_LIST_DISTANCE_MS)
 
 
 def _protect_copies(finding: Finding, copied: set[str]) -> Finding:
@@ -202,6 +209,15 @@ def _missing(lists: Sequence[CompleteList], expected: Iterable[ExpectedResource]
         for each in expected
         if 0 < each.made_at < first and each.id not in listed
     ]
+
+
+def world_digest(findings: Sequence[Finding]) -> str:
+    """Return the digest of everything that may be deleted; empty if there is nothing.
+
+    A plan that a person has read is only carried out in the same world.
+    """
+    things = sorted((each.id, each.name, each.plugin) for each in findings if each.is_deletable)
+    return hashlib.sha256(repr(things).encode()).hexdigest()[:_DIGEST_LENGTH] if things else ""
 
 
 def select_deletions(findings: Sequence[Finding], inventory_size: int) -> tuple[list[str], int]:

@@ -246,6 +246,21 @@ class NewResourcePool(Form):
     name: Annotated[str, doc("Name; if given, the same as in the path.")] = ""
 
 
+class NewLeakCheck(Form):
+    """A leak check to create or change."""
+
+    spec: Annotated[dict[str, Any], doc("Spec of the check, as in its file.")]
+    name: Annotated[str, doc("Name; if given, the same as in the path.")] = ""
+
+
+class SweepRequest(Form):
+    """A request to list soon."""
+
+    plan: Annotated[
+        str, doc("The `world` of a report: all its orphans are deleted, unless they have changed since.")
+    ] = ""
+
+
 class WhyAbandon(Form):
     """Why the cleanup is abandoned. Without `force`, the object must already be being deleted."""
 

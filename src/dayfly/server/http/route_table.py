@@ -53,6 +53,7 @@ _SANDBOX = _ORG + "/sandboxes/{name}"
 _SESSION = _ORG + "/sessions/{name}"
 _GROUP = _ORG + "/routegroups/{name}"
 _POOL = _ORG + "/resourcepools/{name}"
+_CHECK = _ORG + "/leakchecks/{name}"
 _AFTER_NAME = QueryParameter("string", "Only objects with a later name.")
 _LIMIT = QueryParameter("integer", "The maximum number of objects, at least 1.")
 _LABEL = QueryParameter("string", "Only objects with these labels: `team=pay,!draft`. May be repeated.")
@@ -284,6 +285,17 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
         )
     },
     _POOL + "/drain": {"POST": RouteOperation(MEMBER, "Pause a pool and delete its unused members.", api.Pool)},
+    _ORG + "/leakchecks": {"GET": RouteOperation(VIEWER, "List all leak checks and their findings.", [api.LeakCheck])},
+    _CHECK: {
+        "GET": RouteOperation(VIEWER, "Return a leak check and its findings.", api.LeakCheck),
+        "PUT": RouteOperation(MEMBER, "Create or change a leak check.", api.LeakCheck, body=forms.NewLeakCheck),
+        "DELETE": RouteOperation(MEMBER, "Delete a leak check; nothing that it has found is deleted."),
+    },
+    _CHECK + "/sweep": {
+        "POST": RouteOperation(
+            MEMBER, "List soon, and delete what a plan names.", api.LeakCheck, body=forms.SweepRequest
+        )
+    },
     _ORG + "/metrics": {"GET": RouteOperation(VIEWER, "Return metrics of all pools for Prometheus.", forms.Metrics)},
     _SANDBOX + "/changes": {"GET": RouteOperation(VIEWER, "Stream the changes of a sandbox.", forms.Events)},
     _POOL + "/changes": {"GET": RouteOperation(VIEWER, "Stream the changes of a pool.", forms.Events)},

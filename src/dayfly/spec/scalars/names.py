@@ -9,6 +9,7 @@ LIMITS = {
     "sandbox": 30,
     "route group": 30,
     "pool": 30,
+    "leak check": 30,
     "resource": 30,
     "step": 30,
     "input": 30,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dayfly.spec import lifecycle_hook, plugin, readme, resource_pool, route_group, sandbox, workload
+from dayfly.spec import leak_check, lifecycle_hook, plugin, readme, resource_pool, route_group, sandbox, workload
 from dayfly.spec.lifecycle import API_VERSION, WireStruct
 from dayfly.spec.schema import crd
 from dayfly.spec.schema.crd_rules import Schema
@@ -21,6 +21,7 @@ FILES: dict[str, tuple[str, type[WireStruct]]] = {
     "sandbox": ("Sandbox", sandbox.SandboxSpec),
     "routegroup": ("RouteGroup", route_group.RouteGroupSpec),
     "pool": (resource_pool.KIND, resource_pool.ResourcePoolSpec),
+    "leakcheck": (leak_check.KIND, leak_check.LeakCheckSpec),
     "hook": ("LifecycleHook", lifecycle_hook.LifecycleHookSpec),
 }
 """The kind of each word, and the type of its `spec`."""

@@ -35,6 +35,7 @@ _ABOUT = {
     "routegroup": "Gives one routing key to the sandboxes whose labels it matches.\n"
     "Some of its fields may change while it exists.",
     "pool": "Creates resources of a plugin before sandboxes need them.\nSome of its fields may change while it exists.",
+    "leakcheck": "Lists what a plugin has left in an account, and reports or deletes it.\nIt may change at any time.",
     "hook": "Runs steps when objects of any kind in a cluster start and stop.\n"
     "It may change at any time, except for `apiVersion` and `kind` of its selector.",
     json_schema.BASELINE: "The process from which forks are derived if there is no cluster.\n"

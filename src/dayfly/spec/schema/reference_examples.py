@@ -343,6 +343,14 @@ schedule: [{cron: "0 7 * * 1-5", duration: 11h, ready: 20}]
 plugin: database
 auto: {hitRatio: 0.99, min: 2, max: 40}
 """,
+    "LeakCheckSpec": """\
+cluster: staging
+plugin: bucket@1.0.0
+params: {region: eu-central-1}
+every: 1h
+grace: 24h
+action: report
+""",
     "PoolAuto": """\
 hitRatio: 0.99
 min: 2

@@ -1,0 +1,163 @@
+"""`dayfly leaks`: report what is left behind, and delete it by a plan."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dayfly.cli import options
+from dayfly.cli.backends.target_server import ServerClient
+from dayfly.cli.command_classes import verb
+from dayfly.cli.output import leaks, show
+from dayfly.client.errors import DayflyError, Exit, RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_POLL_INTERVAL_S = 0.5
+_NOT_FOUND = 404
+_EXCLUSIVE = ("--plan", "--apply", "--delete-check")
+
+
+@verb("leaks")
+@click.argument("names", nargs=-1, metavar="[CHECK]...")
+@options.server
+@click.option("--sweep", is_flag=True, help="List now, and wait for the result.")
+@click.option("--check", "exits", is_flag=True, help="Exit with 1 if there is a leak, or no complete list.")
+@click.option("--plan", "plan_to", metavar="FILE", help="Write which orphans --apply will delete.")
+@click.option("--apply", "plan_from", metavar="FILE", help="Delete the orphans of a plan, unless they have changed.")
+@click.option("--delete-check", is_flag=True, help="Delete the named checks, but nothing that they have found.")
+@options.timeout("10m")
+@click.option(
+    "-o", "--output", metavar="FORMAT", type=click.Choice(["json", "yaml", "junit"]), help="json, yaml or junit."
+)
+def command(
+    names: tuple[str, ...],
+    *,
+    sweep: bool,
+    exits: bool,
+    plan_to: str | None,
+    plan_from: str | None,
+    delete_check: bool,
+    timeout: float,
+    output: str | None,
+) -> int:
+    """Show what plugins have left behind, as the leak checks have found it.
+
+    A file of kind LeakCheck, applied with `dayfly apply`, creates a check. An orphan was made by this Dayfly,
+    and its run has ended. A missing resource is one that a sandbox has but the account does not. Everything in doubt is
+    unknown, and is never deleted.
+    """
+    if sum(map(bool, (plan_to, plan_from, delete_check))) > 1:
+        raise click.UsageError(f"use only one of {', '.join(_EXCLUSIVE)}", click.get_current_context())
+    client = ServerClient.open()
+    if delete_check:
+        return _delete_checks(client, names)
+    if plan_from is not None:
+        return _apply(client, _read_plan(plan_from), timeout)
+    found = _select(client, names)
+    found = [_sweep(client, each, timeout) if sweep or not each["status"]["number"] else each for each in found]
+    if plan_to is not None:
+        _write_plan(plan_to, found)
+    if output == "junit":
+        show.print_block(leaks.as_junit(found).rstrip("\n"))
+    elif output:
+        show.emit(found, output)
+    elif found:
+        leaks.print_checks(found)
+    else:
+        show.print_message("There are no leak checks; create one with: dayfly apply -f FILE")
+    return Exit.FAILED if exits and any(map(leaks.has_problem, found)) else Exit.OK
+
+
+def _select(client: ServerClient, names: Sequence[str]) -> list[Any]:
+    return [client.get("leakchecks", name) for name in names] if names else list(client.get("leakchecks"))
+
+
+def _sweep(client: ServerClient, check: Any, timeout: float, plan: str = "") -> Any:
+    """Let a check list, and return it with the result.
+
+    Raises:
+        DayflyError: there is no result in time.
+    """
+    number, deadline = check["status"]["number"], time.monotonic() + timeout
+    # A sweep that has begun before may have listed too early.
+    wanted = number + 1 + check["status"]["sweeping"]
+    client.post("leakchecks", check["name"], "sweep", body={"plan": plan})
+    while True:
+        found = client.get("leakchecks", check["name"])
+        if found["status"]["number"] >= wanted:
+            return found
+        if time.monotonic() > deadline:
+            raise DayflyError(Exit.TIMED_OUT, f'leak check "{check["name"]}" has not listed in time', "use --timeout")
+        time.sleep(_POLL_INTERVAL_S)
+
+
+def _write_plan(path: str, checks: Sequence[Any]) -> None:
+    plan = {
+        "checks": [
+            {
+                "name": each["name"],
+                "world": each["status"]["world"],
+                "delete": [finding for finding in each["status"]["findings"] if finding["deletable"]],
+            }
+            for each in checks
+            if each["status"]["world"]
+        ]
+    }
+    Path(path).write_text(json.dumps(plan, indent=2) + "\n")
+    count = sum(len(each["delete"]) for each in plan["checks"])
+    show.print_message(
+        f"Wrote a plan that deletes {count} things to {path}. Apply it with: dayfly leaks --apply {path}"
+    )
+
+
+def _read_plan(path: str) -> list[tuple[str, str]]:
+    """Return the names and worlds of a plan.
+
+    Raises:
+        DayflyError: the file is not a plan.
+    """
+    try:
+        plan = json.loads(Path(path).read_text())
+        return [(str(each["name"]), str(each["world"])) for each in plan["checks"]]
+    except (OSError, ValueError, KeyError, TypeError) as fault:
+        problem = f"{path} is not a plan: {fault}"
+        raise DayflyError(Exit.USAGE, problem, "write one with: dayfly leaks --plan FILE") from None
+
+
+def _apply(client: ServerClient, plan: Sequence[tuple[str, str]], timeout: float) -> int:
+    code = Exit.OK
+    for name, world in plan:
+        found = _sweep(client, client.get("leakchecks", name), timeout, world)
+        status = found["status"]
+        left = [each for each in status["findings"] if each["deletable"]]
+        if status["applied"] == "done" and not left:
+            show.print_message(f'Leak check "{name}": deleted {len(status["deleted"])} resources.')
+            continue
+        code = Exit.FAILED
+        reason = status["applied"] if status["applied"] != "done" else "; ".join(each["reason"] for each in left)
+        show.print_message(f'Leak check "{name}": {reason}.')
+    if not plan:
+        show.print_message("The plan deletes nothing.")
+    return code
+
+
+def _delete_checks(client: ServerClient, names: Sequence[str]) -> int:
+    if not names:
+        raise click.UsageError("--delete-check needs the names of checks", click.get_current_context())
+    code = Exit.OK
+    for name in names:
+        try:
+            client.delete("leakchecks", name)
+            show.print_message(f'Deleted leak check "{name}".')
+        except RefusedError as fault:
+            if fault.status != _NOT_FOUND:
+                raise
+            code = Exit.NOT_FOUND
+            show.print_message(f'There is no leak check "{name}".')
+    return code

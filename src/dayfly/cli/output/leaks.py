@@ -1,0 +1,79 @@
+"""Leak checks for people and CI servers: tables, and JUnit XML."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING, Any
+
+from dayfly.cli.output import show
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+HEADER = ("CHECK", "PLUGIN", "CLUSTER", "HELD", "ORPHANS", "MISSING", "UNKNOWN", "FOREIGN", "LISTED", "ERROR")
+FINDINGS = ("CHECK", "VERDICT", "NAME", "PLUGIN", "AGE", "REASON")
+LEAKS = ("orphan", "missing")
+"""The verdicts that need a person or a deletion."""
+
+
+def row(check: Any) -> Sequence[str]:
+    """Return the cells of a check, below `HEADER`."""
+    status = check["status"]
+    counts = status["counts"]
+    return (
+        check["name"],
+        check["plugin"],
+        check["spec"]["cluster"],
+        *(str(counts.get(verdict, 0)) for verdict in ("held", "orphan", "missing", "unknown", "foreign")),
+        f"{show.age(status['listedAt'])} ago" if "listedAt" in status else "never",
+        status["error"],
+    )
+
+
+def print_checks(checks: Sequence[Any]) -> None:
+    """Print a table of checks, and below it a table of leaks if there are any."""
+    show.print_table(HEADER, map(row, checks), elastic="ERROR")
+    found = [(check, each) for check in checks for each in leaks(check)]
+    if found:
+        show.print_line()
+        show.print_table(FINDINGS, (_finding_row(check, each) for check, each in found), elastic="REASON")
+
+
+def leaks(check: Any) -> list[Any]:
+    """Return the findings of a check that are leaks."""
+    return [each for each in check["status"]["findings"] if each["verdict"] in LEAKS]
+
+
+def has_problem(check: Any) -> bool:
+    """Return whether a check has found a leak, or could not list."""
+    return bool(leaks(check)) or bool(check["status"]["error"]) or "listedAt" not in check["status"]
+
+
+def as_junit(checks: Sequence[Any]) -> str:
+    """Return JUnit XML for CI servers: a suite for each check, with a failed test case for each leak."""
+    root = ET.Element("testsuites")
+    for check in checks:
+        status, found = check["status"], leaks(check)
+        error = status["error"] or ("" if "listedAt" in status else "it has not listed yet")
+        counts = {"tests": str(max(1, len(found))), "failures": str(len(found)), "errors": str(int(bool(error)))}
+        suite = ET.SubElement(root, "testsuite", {"name": check["name"], **counts})
+        for each in found:
+            case = ET.SubElement(suite, "testcase", {"classname": check["name"], "name": _printable(each["name"])})
+            failure = ET.SubElement(case, "failure", {"type": each["verdict"], "message": _printable(each["reason"])})
+            failure.text = _printable(f"resource {each['id']} of {each['plugin'] or 'an unknown plugin'}")
+        if error or not found:
+            case = ET.SubElement(suite, "testcase", {"classname": check["name"], "name": "list"})
+            if error:
+                ET.SubElement(case, "error", {"message": _printable(error)})
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _finding_row(check: Any, finding: Any) -> Sequence[str]:
+    age = show.age(finding["createdAt"]) if "createdAt" in finding else ""
+    return check["name"], finding["verdict"], finding["name"], finding["plugin"], age, finding["reason"]
+
+
+def _printable(text: str) -> str:
+    """Replace characters that XML cannot represent: names in an account may have any."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)

@@ -1,0 +1,109 @@
+"""The table of leak checks in the ledger's file: the definition of each, and what it has found."""
+
+import sqlite3
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from dayfly.plan.leaks.listing import Thing
+from dayfly.spec.host_errors import RunDamagedError
+from dayfly.spec.leak_check import LeakCheckSpec
+from dayfly.spec.leak_report import LeakFinding
+from dayfly.spec.lifecycle import Lifecycle
+
+LEAK_SCHEMA: Final = """
+CREATE TABLE leak_check (name TEXT PRIMARY KEY, definition BLOB NOT NULL, state BLOB NOT NULL) STRICT;
+"""
+
+
+class LeakDefinition(msgspec.Struct, frozen=True, kw_only=True):
+    """A check as the server has compiled it.
+
+    Attributes:
+        name: Its name.
+        spec: Its spec.
+        plugin: The plugin with its version.
+        inventory: The document that lists.
+        deletes: The documents that delete, by `name@version` of the plugin.
+    """
+
+    name: str
+    spec: LeakCheckSpec
+    plugin: str
+    inventory: Lifecycle
+    deletes: dict[str, Lifecycle] = {}
+
+
+class StoredList(msgspec.Struct, frozen=True):
+    """A complete list: when it began, its things, and when each was listed for the first time, by name."""
+
+    began_at: int
+    things: tuple[Thing, ...]
+    first_seen: dict[str, int]
+
+
+class LeakState(msgspec.Struct, frozen=True, kw_only=True):
+    """The findings of a check. `lists` has at most two complete lists, the newest first."""
+
+    number: int = 0
+    swept_at: int = 0
+    error: str = ""
+    lists: tuple[StoredList, ...] = ()
+    findings: tuple[LeakFinding, ...] = ()
+    left: int = 0
+    deleted: tuple[str, ...] = ()
+    applied: str = ""
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_definition = msgspec.json.Decoder(LeakDefinition).decode
+_decode_state = msgspec.json.Decoder(LeakState).decode
+
+
+class LeakTables:
+    """Access to the table. Methods that write are called inside a transaction of the ledger."""
+
+    def __init__(self, db: sqlite3.Connection, read: Callable[..., list[Any]]) -> None:
+        self._db = db
+        self._read = read
+
+    def names(self) -> list[str]:
+        """Return the names of all checks."""
+        return [name for (name,) in self._read("SELECT name FROM leak_check ORDER BY name")]
+
+    def load(self, name: str) -> tuple[LeakDefinition, LeakState] | None:
+        """Return a check; None if there is none.
+
+        Raises:
+            RunDamagedError: its row cannot be read.
+        """
+        found = self._read("SELECT definition, state FROM leak_check WHERE name = ?", name)
+        if not found:
+            return None
+        try:
+            return _decode_definition(found[0][0]), _decode_state(found[0][1])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise RunDamagedError(
+                f"the record of leak check {name} cannot be read ({error}), so it does nothing; apply it again"
+            ) from error
+
+    def define(self, definition: LeakDefinition) -> None:
+        """Store a check. A changed one keeps its lists only if it lists the same: otherwise they prove nothing."""
+        name = definition.name
+        try:
+            before = self.load(name)
+        except RunDamagedError:
+            before = None
+        state = before[1] if before is not None and before[0].inventory == definition.inventory else LeakState()
+        self._db.execute(
+            "INSERT OR REPLACE INTO leak_check VALUES (?, ?, ?)", (name, _encode(definition), _encode(state))
+        )
+
+    def record(self, name: str, state: LeakState) -> None:
+        """Store what a check has found; no effect if it is gone."""
+        self._db.execute("UPDATE leak_check SET state = ? WHERE name = ?", (_encode(state), name))
+
+    def drop(self, name: str) -> bool:
+        """Delete a check; return whether it existed."""
+        return bool(self._db.execute("DELETE FROM leak_check WHERE name = ?", (name,)).rowcount)

@@ -1,0 +1,84 @@
+"""Evidence in the ledger of this machine about resource IDs in a list, and resources that the list should have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dayfly.plan.leaks.verdict import Evidence, ExpectedResource, RunState
+from dayfly.spec.host_errors import RunDamagedError
+from dayfly.spec.lifecycle import LifecycleEvent, unit_id
+from dayfly.spec.resource_token import verified_host
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from dayfly.embedded.ledger import SqliteLedger, StoredRun
+    from dayfly.embedded.resource_records import HostIdentity, ResourceRecord
+    from dayfly.plan.leaks.listing import Thing
+    from dayfly.spec.lifecycle import StepOrigin
+
+
+def gather_evidence(
+    reader: SqliteLedger, things: Iterable[Thing], deleting: Collection[str] = ()
+) -> dict[str, Evidence]:
+    """Return what is known of each resource ID in a list. `deleting` are the IDs that a check is deleting now."""
+    identity = reader.records.identity()
+    tokens: dict[str, bool] = {}
+    for thing in things:
+        if thing.id:
+            tokens[thing.id] = tokens.get(thing.id, False) or _is_ours(identity, thing)
+    records = reader.records.find(tokens.keys())
+    found = {}
+    for id_, has_token in tokens.items():
+        record = records.get(id_)
+        state = RunState.CLOSED if id_ in deleting else _run_state(reader, record)
+        plugin, ended_at = (record.plugin, record.ended_at) if record is not None else ("", 0)
+        found[id_] = Evidence(state, plugin, ended_at, has_token)
+    return found
+
+
+def expected_resources(reader: SqliteLedger, origin: StepOrigin) -> list[ExpectedResource]:
+    """Return the resources of open runs with the plugin and the params of an inventory."""
+    if not origin.inventory:
+        return []
+    found = []
+    for record in reader.records.living(origin.publisher, origin.plugin, origin.inventory):
+        stored = _load(reader, record.run)
+        if stored is not None and stored.run.closed is None:
+            name = f"{stored.run.target.name}/{record.resource}"
+            found.append(ExpectedResource(record.id, name, record.plugin, _made_at(stored, record.resource)))
+    return found
+
+
+def _is_ours(identity: HostIdentity, thing: Thing) -> bool:
+    return verified_host(identity.key, thing.token, thing.id) == identity.host
+
+
+def _run_state(reader: SqliteLedger, record: ResourceRecord | None) -> RunState:
+    if record is None or record.ended_at:
+        return RunState.NONE
+    stored = _load(reader, record.run)
+    if stored is None:
+        # Its run is lost or damaged, or has just ended.
+        return RunState.UNANSWERED
+    return RunState.OPEN if stored.run.closed is None else RunState.CLOSED
+
+
+def _load(reader: SqliteLedger, run: str) -> StoredRun | None:
+    try:
+        return reader.load(run)
+    except RunDamagedError:
+        return None
+
+
+def _made_at(stored: StoredRun, resource: str) -> int:
+    """Return when all create steps of a resource had succeeded, in Unix milliseconds; 0 if they have not."""
+    ends = []
+    for document in stored.documents:
+        for event in (LifecycleEvent.PRE_START, LifecycleEvent.POST_START) if document.resource == resource else ():
+            for unit in document.units(event):
+                record = stored.run.unit(unit_id(resource, unit.name))
+                if record.outcome != "succeeded":
+                    return 0
+                ends.append(record.ended_at)
+    return max(ends, default=0)

@@ -1,0 +1,315 @@
+"""Keeps the leak checks of this machine: lists at each interval, compares the list with the ledger, and deletes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from dayfly.embedded.leak_tables import LeakDefinition, LeakState, StoredList
+from dayfly.embedded.leaks.evidence import expected_resources, gather_evidence
+from dayfly.lib.clock import now_ms
+from dayfly.lib.tasks import cancel_and_wait
+from dayfly.link import wire
+from dayfly.link.wire import Verdict as OrderVerdict
+from dayfly.plan.leaks.listing import Thing, parse_log
+from dayfly.plan.leaks.lists import add_list
+from dayfly.plan.leaks.verdict import CheckRules, CompleteList, Finding, Verdict, judge, select_deletions, world_digest
+from dayfly.spec.host_errors import HostUnavailableError, RunDamagedError
+from dayfly.spec.leak_check import DELETE
+from dayfly.spec.leak_report import LeakFinding, LeakReport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from dayfly.embedded.engine import Engine
+    from dayfly.embedded.leaks.leak_runs import LeakRuns
+
+log = logging.getLogger(__name__)
+
+_RETRY_S: Final = 60.0
+_MAX_FINDINGS: Final = 1_000
+
+
+class LeakKeeper:
+    """The leak checks of this host. Each check has a separate task, so that a slow check does not delay the others."""
+
+    def __init__(self, engine: Engine, runs: LeakRuns) -> None:
+        self._engine = engine
+        self._runs = runs
+        self._reader = engine.reader
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._requested: dict[str, asyncio.Event] = {}
+        self._plans: dict[str, str] = {}  # by check: the digest of the world in which it must delete its orphans
+        self._sweeping: set[str] = set()
+        self._deleting: set[str] = set()  # resource IDs
+        self._ready = asyncio.Event()
+        self._start: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Continue all checks, after the runs that a former server has left are gone."""
+        self._start = asyncio.create_task(self._end_former_runs())
+        for name in self._reader.leaks.names():
+            self._follow(name)
+
+    async def stop(self) -> None:
+        """Stop all checks. A sweep that is under way counts as failed."""
+        tasks = [*self._tasks.values(), *([self._start] if self._start is not None else [])]
+        self._tasks.clear()
+        await cancel_and_wait(*tasks)
+
+    # --- orders -------------------------------------------------------------------------------------------------------
+
+    async def execute(self, order: wire.LeakOrder) -> OrderVerdict:
+        """Create, change or delete a check, or list soon. `UNKNOWN`: there is no such check.
+
+        Raises:
+            DocumentsRefusedError: this host cannot run the steps of the check.
+        """
+        match order:
+            case wire.PutLeakCheck():
+                self._engine.executors.admit((order.inventory, *order.deletes.values()), ())
+                await self._put(
+                    LeakDefinition(
+                        name=order.name,
+                        spec=order.spec,
+                        plugin=order.plugin,
+                        inventory=order.inventory,
+                        deletes=order.deletes,
+                    )
+                )
+                return OrderVerdict.TAKEN
+            case wire.DropLeakCheck():
+                return OrderVerdict.TAKEN if await self._drop(order.name) else OrderVerdict.UNKNOWN
+            case wire.SweepLeaks():
+                return OrderVerdict.TAKEN if self._request(order.name, order.plan) else OrderVerdict.UNKNOWN
+
+    async def _put(self, definition: LeakDefinition) -> None:
+        await self._engine.writer.run(lambda: self._engine.ledger.leaks.define(definition))
+        self._follow(definition.name)
+        self._requested[definition.name].set()
+
+    async def _drop(self, name: str) -> bool:
+        found = await self._engine.writer.run(lambda: self._engine.ledger.leaks.drop(name))
+        if (task := self._tasks.pop(name, None)) is not None:
+            await cancel_and_wait(task)
+        for run in self._runs.living():
+            if run.target.name == name:
+                await self._runs.request_end(run.uid)
+        self._requested.pop(name, None)
+        return found
+
+    def _request(self, name: str, plan: str) -> bool:
+        if name not in self._tasks:
+            return False
+        if plan:
+            self._plans[name] = plan
+        self._requested[name].set()
+        return True
+
+    def reports(self) -> tuple[LeakReport, ...]:
+        """Return the state of all checks, by name."""
+        found = []
+        for name in self._reader.leaks.names():
+            try:
+                report = self._report(name)
+            except RunDamagedError as error:  # it must not hide the others
+                log.warning("leak check %s is not reported: %s", name, error)
+                continue
+            found += [report] if report is not None else []
+        return tuple(found)
+
+    def _report(self, name: str) -> LeakReport | None:
+        found = self._reader.leaks.load(name)
+        if found is None:
+            return None
+        definition, state = found
+        findings = [_from_wire(each) for each in state.findings]
+        shown = [each for each in state.findings if each.verdict != Verdict.HELD]
+        return LeakReport(
+            name=name,
+            spec=definition.spec,
+            plugin=definition.plugin,
+            number=state.number,
+            is_sweeping=name in self._sweeping,
+            swept_at=state.swept_at,
+            listed_at=state.lists[0].began_at if state.lists else 0,
+            error=state.error,
+            counts=dict(Counter(each.verdict for each in state.findings)),
+            findings=tuple(shown[:_MAX_FINDINGS]),
+            world=world_digest(findings),
+            left=state.left,
+            deleted=state.deleted,
+            applied=state.applied,
+        )
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
+    def _follow(self, name: str) -> None:
+        self._requested.setdefault(name, asyncio.Event())
+        if name not in self._tasks:
+            self._tasks[name] = asyncio.create_task(self._work(name))
+
+    async def _end_former_runs(self) -> None:
+        """End the runs that a killed server has left: their work is repeated by the next sweep."""
+        with contextlib.suppress(HostUnavailableError):
+            await asyncio.gather(*(self._runs.end(run.uid) for run in self._runs.living()))
+        self._ready.set()
+
+    async def _work(self, name: str) -> None:
+        await self._ready.wait()
+        while True:
+            delay = _RETRY_S
+            try:
+                found = self._reader.leaks.load(name)
+                if found is None:
+                    return
+                delay = _seconds_until_due(*found, now_ms())
+            except (HostUnavailableError, RunDamagedError) as error:
+                log.warning("leak check %s waits: %s", name, error)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._requested[name].wait(), delay)
+            self._requested[name].clear()
+            try:
+                await self._sweep(name)
+            except (HostUnavailableError, RunDamagedError) as error:
+                log.warning("leak check %s has failed: %s", name, error)
+                await asyncio.sleep(_RETRY_S)
+            except Exception:
+                log.exception("leak check %s has failed", name)
+                await asyncio.sleep(_RETRY_S)
+
+    async def _sweep(self, name: str) -> None:
+        """List, read the ledger, decide and delete."""
+        found = self._reader.leaks.load(name)
+        if found is None:
+            return
+        definition, state = found
+        plan = self._plans.pop(name, "")
+        self._sweeping.add(name)
+        try:
+            began = now_ms()
+            things, error = await self._list(definition)
+            state = msgspec.structs.replace(state, swept_at=began, error=error, deleted=(), applied="")
+            if error:
+                state = msgspec.structs.replace(state, applied="nothing was deleted: there is no list" if plan else "")
+            else:
+                state = await self._compare(definition, state, things, began, plan)
+            state = msgspec.structs.replace(state, number=state.number + 1)
+            await self._engine.writer.run(lambda: self._engine.ledger.leaks.record(name, state))
+        finally:
+            self._sweeping.discard(name)
+
+    async def _list(self, definition: LeakDefinition) -> tuple[tuple[Thing, ...], str]:
+        """Return the complete list, or why there is none."""
+        error, logs = await self._runs.execute(definition.name, definition.inventory)
+        if error:
+            return (), f"the inventory has failed: {error}"
+        things: list[Thing] = []
+        for each in logs:
+            listing = parse_log(each)
+            if not listing.is_complete:
+                return (), f"the list cannot be used: {listing.error}"
+            things += listing.things
+        return tuple(things), ""
+
+    async def _compare(
+        self, definition: LeakDefinition, state: LeakState, things: tuple[Thing, ...], began: int, plan: str
+    ) -> LeakState:
+        """Return the state with the verdicts about a list, after the deletion of orphans."""
+        spec, origin = definition.spec, definition.inventory.origin
+        known = [CompleteList(each.began_at, each.things, each.first_seen) for each in state.lists]
+        lists = add_list(known, began, things, spec.grace_ms)
+        evidence = gather_evidence(self._reader, things, self._deleting)
+        expected = expected_resources(self._reader, origin)
+        rules = CheckRules(origin.plugin, spec.grace_ms)
+        previous = lists[1] if len(lists) > 1 else None
+        findings = judge(lists[0], previous, evidence, expected, rules, now_ms())
+        chosen, left = select_deletions(findings, len(things)) if spec.action == DELETE else ([], 0)
+        applied = ""
+        if plan:
+            is_same = plan == world_digest(findings)
+            applied = "done" if is_same else "nothing was deleted: the orphans have changed since the plan was made"
+            chosen, left = ([*dict.fromkeys(each.id for each in findings if each.is_deletable)] if is_same else []), 0
+        deleted, findings = await self._delete(definition, findings, chosen)
+        return msgspec.structs.replace(
+            state,
+            lists=tuple(StoredList(each.began_at, each.things, dict(each.first_seen)) for each in lists),
+            findings=tuple(map(_to_wire, findings)),
+            left=left,
+            deleted=tuple(deleted),
+            applied=applied,
+        )
+
+    async def _delete(
+        self, definition: LeakDefinition, findings: Sequence[Finding], ids: Iterable[str]
+    ) -> tuple[list[str], list[Finding]]:
+        """Delete resources. Return their IDs, and the findings with the reasons why the others were not deleted."""
+        deleted, errors = [], {}
+        plugins = {each.id: each.plugin for each in findings if each.is_deletable}
+        for id_ in ids:
+            plugin = plugins[id_] or definition.plugin
+            document = definition.deletes.get(plugin)
+            if document is None:
+                errors[id_] = f"the check has no delete steps of {plugin}"
+                continue
+            self._deleting.add(id_)
+            try:
+                document = msgspec.structs.replace(document, resource_id=id_)
+                error, _ = await self._runs.execute(
+                    definition.name, document, partial(self._may_delete, definition.name, id_)
+                )
+            finally:
+                self._deleting.discard(id_)
+            if error:
+                errors[id_] = f"its deletion has failed: {error}"
+            else:
+                deleted.append(id_)
+                log.info("leak check %s has deleted the things of %s with %s", definition.name, id_, plugin)
+        kept = [each for each in findings if each.id not in deleted]
+        return deleted, [_with_error(each, errors.get(each.id, "")) for each in kept]
+
+    def _may_delete(self, name: str, id_: str) -> bool:
+        """Return whether nothing has changed since the verdict. The transaction of the birth calls it."""
+        ledger = self._engine.ledger
+        record = ledger.records.find([id_]).get(id_)
+        return (record is None or record.ended_at > 0) and ledger.leaks.load(name) is not None
+
+
+def _seconds_until_due(definition: LeakDefinition, state: LeakState, now: int) -> float:
+    """Return the seconds until the next sweep; at most one interval, whatever the clock does."""
+    every = definition.spec.every_ms
+    return min(max(state.swept_at + every - now, 0), every) / 1000
+
+
+def _with_error(finding: Finding, error: str) -> Finding:
+    return finding._replace(reason=f"{finding.reason}; {error}") if error and finding.is_deletable else finding
+
+
+def _to_wire(finding: Finding) -> LeakFinding:
+    return LeakFinding(
+        verdict=finding.verdict.value,
+        id=finding.id,
+        name=finding.name,
+        reason=finding.reason,
+        plugin=finding.plugin,
+        created=finding.created,
+        deletable=finding.is_deletable,
+    )
+
+
+def _from_wire(finding: LeakFinding) -> Finding:
+    return Finding(
+        Verdict(finding.verdict),
+        finding.id,
+        finding.name,
+        finding.reason,
+        finding.plugin,
+        finding.created,
+        is_deletable=finding.deletable,
+    )

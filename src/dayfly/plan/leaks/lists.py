@@ -1,0 +1,27 @@
+"""The memory of a check: which complete lists are kept, so that two of them prove something."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dayfly.plan.leaks.verdict import CompleteList, list_distance_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dayfly.plan.leaks.listing import Thing
+
+
+def add_list(
+    known: Sequence[CompleteList], began_at: int, things: tuple[Thing, ...], grace_ms: int
+) -> tuple[CompleteList, ...]:
+    """Return the newest list, and the one to compare it with if there is one.
+
+    That is the last list, or the one before it if the last one began a moment ago. If the clock was set back, the times
+    of all former lists are wrong, so none is kept.
+    """
+    former = [] if any(each.began_at > began_at for each in known) else list(known)
+    seen = former[0].first_seen if former else {}
+    newest = CompleteList(began_at, things, {thing.name: seen.get(thing.name, began_at) for thing in things})
+    distant = [each for each in former if began_at - each.began_at >= list_distance_ms(grace_ms)]
+    return (newest, *(distant or former[-1:])[:1])

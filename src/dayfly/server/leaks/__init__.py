@@ -1,0 +1,1 @@
+"""Leak checks: the endpoints that pass them to the hosts, which keep them."""

@@ -1,0 +1,232 @@
+"""Endpoints for leak checks. A check is stored at the host of its cluster, which lists and deletes also without us."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from dayfly import compile as compiler
+from dayfly.link import wire
+from dayfly.link.server_end import HostFailedError
+from dayfly.server.access import callers
+from dayfly.server.admin import audit
+from dayfly.server.catalog import plugins
+from dayfly.server.http.errors import RequestError, out_of_scope
+from dayfly.server.http.handler import serve
+from dayfly.server.http.request_data import read_json, rfc3339
+from dayfly.server.records.unreadable_rows import UnreadableError
+from dayfly.spec import documents
+from dayfly.spec.errors import SpecError, quote
+from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
+from dayfly.spec.leak_check import LeakCheck
+from dayfly.spec.lifecycle import canonical
+from dayfly.spec.scalars import semver
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.routing import Route
+
+    from dayfly.link.server_end import Link, Links
+    from dayfly.server.db.rows import Rows
+    from dayfly.server.db.store import Store
+    from dayfly.spec.leak_report import LeakReport
+    from dayfly.spec.lifecycle import Lifecycle
+
+MAX_CHECKS: Final = 100
+# Delete steps of this many versions, the highest first, and of this size are sent to the host.
+MAX_VERSIONS: Final = 50
+MAX_DELETE_BYTES: Final = 4 << 20
+READ_ONLY: Final = ("plugin", "status")
+
+
+class LeakCheckApi:
+    """The endpoints below `/leakchecks`. Only keys without a scope use them: a list has things of all sandboxes."""
+
+    def __init__(self, store: Store, links: Links) -> None:
+        self._store, self._links = store, links
+
+    def routes(self) -> list[Route]:
+        """Return the HTTP routes."""
+        collection = "/orgs/{org}/leakchecks"
+        one = collection + "/{name}"
+        return [
+            serve(collection, GET=self.list_all),
+            serve(one, GET=self.get, PUT=self.put, DELETE=self.delete),
+            serve(one + "/sweep", POST=self.sweep),
+        ]
+
+    async def list_all(self, request: Request) -> Any:
+        _refuse_scope(request)
+        return [_describe(report) for _, report in sorted((await self._find_all(request))[0].items())]
+
+    async def get(self, request: Request) -> Any:
+        _refuse_scope(request)
+        return _describe((await self._find(request))[1])
+
+    async def put(self, request: Request) -> Any:
+        """Create a check or change it, and let its host list soon."""
+        name, body, who = request.path_params["name"], await read_json(request), audit.get_actor(request)
+        if isinstance(body, dict):
+            # Clients may PUT an object as GET has returned it.
+            body = {key: value for key, value in body.items() if key not in READ_ONLY}
+        check = documents.from_wire(body, "LeakCheck", name=name)
+        assert isinstance(check, LeakCheck), "the kind is given"
+        known, _ = await self._find_all(request)
+        if name in known and known[name].spec.cluster != check.spec.cluster:
+            cluster = quote(known[name].spec.cluster)
+            raise RequestError(409, f"leak check {quote(name)} exists in the cluster {cluster}; delete it first")
+        if name not in known and len(known) >= MAX_CHECKS:
+            raise RequestError(409, f"there are {len(known)} leak checks, the maximum; delete some")
+        link = self._links.get(who.org, check.spec.cluster)
+        if link is None:
+            problem = f"no host serves the cluster {quote(check.spec.cluster)} now; correct the name or connect it"
+            raise SpecError(problem, ("spec", "cluster"))
+        publisher = link.compile_target().publisher
+        order = await self._store.for_org(who.org).read(lambda rows: _compile(rows, check, publisher))
+        await self._order(link, order)
+        stored = msgspec.json.encode(check)
+        await self._store.for_org(who.org).write(
+            lambda rows: audit.append(rows, who, "put", f"leakchecks/{name}", stored)
+        )
+        return _describe((await self._find(request))[1])
+
+    async def delete(self, request: Request) -> Any:
+        who, (link, report) = audit.get_actor(request), await self._find(request)
+        await self._order(link, wire.DropLeakCheck(uid=_uid(report.name), name=report.name))
+        await self._store.for_org(who.org).write(
+            lambda rows: audit.append(rows, who, "delete", f"leakchecks/{report.name}")
+        )
+        return {}
+
+    async def sweep(self, request: Request) -> Any:
+        """Let the host list soon. With the digest of a plan, it deletes all orphans if they are still the same."""
+        who, (link, report) = audit.get_actor(request), await self._find(request)
+        body = await read_json(request)
+        plan = body.get("plan", "") if isinstance(body, dict) else None
+        if not isinstance(plan, str):
+            raise RequestError(400, "plan must be the text that the world of a report has")
+        if plan:
+            # Also the versions that were published since the check was applied may be needed.
+            check = LeakCheck(name=report.name, spec=report.spec)
+            target, org = link.compile_target().publisher, self._store.for_org(who.org)
+            with contextlib.suppress(SpecError):
+                await self._order(link, await org.read(lambda rows: _compile(rows, check, target)))
+            await org.write(lambda rows: audit.append(rows, who, "delete-leaks", f"leakchecks/{report.name}", plan))
+        await self._order(link, wire.SweepLeaks(uid=_uid(report.name), name=report.name, plan=plan))
+        return _describe((await self._find(request))[1])
+
+    async def _order(self, link: Link, order: wire.LeakOrder) -> None:
+        answer = await link.order(order)
+        if not isinstance(answer, wire.Reply) or answer.verdict is not wire.Verdict.TAKEN:
+            raise RequestError(404, "leak check not found")
+
+    async def _find(self, request: Request) -> tuple[Link, LeakReport]:
+        name = request.path_params["name"]
+        found, silent = await self._find_all(request)
+        if name not in found and silent:
+            raise RequestError(503, f"the cluster {silent[0]} does not answer, and may have this leak check")
+        if name not in found:
+            raise RequestError(404, "leak check not found")
+        link = self._links.get(callers.get_caller(request).org, found[name].spec.cluster)
+        if link is None:
+            raise RequestError(503, f"no host serves the cluster {found[name].spec.cluster} now")
+        return link, found[name]
+
+    async def _find_all(self, request: Request) -> tuple[dict[str, LeakReport], list[str]]:
+        """Return the checks of all hosts by name, and the clusters that do not answer."""
+        org = callers.get_caller(request).org
+        clusters = {id(self._links.get(org, each)): each for each in sorted(self._links.clusters(org))}
+        answers = await asyncio.gather(*(self._query(org, each) for each in clusters.values()))
+        found: dict[str, LeakReport] = {}
+        for reports in answers:
+            found |= {each.name: each for each in reports or ()}
+        return found, [each for each, reports in zip(clusters.values(), answers, strict=True) if reports is None]
+
+    async def _query(self, org: str, cluster: str) -> tuple[LeakReport, ...] | None:
+        """Return the checks of a host; None if it does not answer. An older operator has none."""
+        link = self._links.get(org, cluster)
+        if link is None:
+            return None
+        try:
+            return (await link.query(wire.LeaksQuery(), wire.Leaks)).reports
+        except DocumentsRefusedError:
+            return ()
+        except (HostUnavailableError, HostFailedError):
+            return None
+
+
+def _refuse_scope(request: Request) -> None:
+    scope = callers.get_caller(request).scope
+    if not scope.is_whole:
+        raise out_of_scope(scope, "a leak check, which lists things of all sandboxes,")
+
+
+def _uid(name: str) -> str:
+    return f"leakcheck/{name}"
+
+
+def _compile(rows: Rows, check: LeakCheck, publisher: str) -> wire.PutLeakCheck:
+    """Return the order for a check, with the delete steps of all versions of its plugin that can be used.
+
+    Raises:
+        SpecError: the plugin is not published, or see `compile.compile_leak_check`.
+    """
+    plugin = plugins.resolve(rows, check.spec.plugin)
+    if plugin is None:
+        problem = f"no plugin {quote(check.spec.plugin)} is published; apply it first"
+        raise SpecError(problem, ("spec", "plugin"))
+    made = compiler.compile_leak_check(check, plugin, publisher=publisher)
+    deletes: dict[str, Lifecycle] = {}
+    size = 0
+    versions = [plugin.version, *plugins.versions(rows).get(plugin.name, [])]
+    for version in dict.fromkeys(versions[: MAX_VERSIONS + 1]):
+        with contextlib.suppress(SpecError, UnreadableError):
+            other = plugin if version == plugin.version else plugins.resolve(rows, f"{plugin.name}@{version}")
+            each = compiler.compile_leak_check(check, other, publisher=publisher).delete if other is not None else None
+            size += len(canonical(each)) if each is not None else 0
+            if each is not None and size <= MAX_DELETE_BYTES:
+                deletes[semver.join_name(plugin.name, version)] = each
+    return wire.PutLeakCheck(
+        uid=_uid(check.name),
+        name=check.name,
+        spec=check.spec,
+        plugin=plugin.wire_name,
+        inventory=made.inventory,
+        deletes=deletes,
+    )
+
+
+def _describe(report: LeakReport) -> dict[str, Any]:
+    """Return the API object of a check."""
+    times = {"sweptAt": report.swept_at, "listedAt": report.listed_at}
+    return {
+        "name": report.name,
+        "spec": documents.export(LeakCheck(name=report.name, spec=report.spec))["spec"],
+        "plugin": report.plugin,
+        "status": {
+            "number": report.number,
+            "sweeping": report.is_sweeping,
+            **{name: rfc3339(at) for name, at in times.items() if at},
+            "error": report.error,
+            "counts": report.counts,
+            "findings": [
+                {
+                    "verdict": each.verdict,
+                    "id": each.id,
+                    "name": each.name,
+                    "reason": each.reason,
+                    "plugin": each.plugin,
+                    "deletable": each.deletable,
+                    **({"createdAt": rfc3339(each.created)} if each.created else {}),
+                }
+                for each in report.findings
+            ],
+            "world": report.world,
+            "left": report.left,
+            "deleted": list(report.deleted),
+            "applied": report.applied,
+        },
+    }

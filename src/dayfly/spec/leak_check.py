@@ -1,0 +1,98 @@
+"""Leak checks: they compare the things in an account with the runs that should have them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from dayfly.spec.errors import Faults, Path, SpecError, quote
+from dayfly.spec.lifecycle import LEAK_CHECK_KIND, WireStruct
+from dayfly.spec.meta import MAX_VALUES, NAME_PATTERN, doc
+from dayfly.spec.sandbox_rules import MAX_CLUSTER_BYTES
+from dayfly.spec.scalars import names, semver
+from dayfly.spec.scalars.duration import milliseconds
+
+KIND: Final = LEAK_CHECK_KIND
+REPORT, DELETE = "report", "delete"
+MIN_EVERY_MS: Final = 60_000
+_DURATION: Final = "^([0-9]{1,9}[smh])?$"
+
+
+class LeakCheckSpec(WireStruct, frozen=True, kw_only=True):
+    """The spec of a leak check: one for each account, region or folder, and each set of credentials."""
+
+    cluster: Annotated[str, doc("Name of the cluster whose host lists and deletes.", 255)] = ""
+    plugin: Annotated[
+        str,
+        doc(
+            "The plugin with an inventory, as name or name@version. Without a version it is the newest one.",
+            253,
+            pattern=f"^{NAME_PATTERN[1:-1]}(@.+)?$",
+        ),
+    ]
+    params: Annotated[
+        dict[str, str],
+        doc("Params of the inventory and of the delete steps, like the region.", maxProperties=MAX_VALUES),
+    ] = {}
+    every: Annotated[str, doc("Interval between two lists, at least 1m. Default: 1h.", 16, pattern=_DURATION)] = "1h"
+    grace: Annotated[
+        str,
+        doc("Age below which nothing is an orphan, like 24h. Default: 24h.", 16, pattern=_DURATION),
+    ] = "24h"
+    action: Annotated[
+        str,
+        doc(
+            "What happens with orphans: report (the default), or delete for the plugin's delete steps. A check deletes "
+            "at most ten resources at a time, and at most a tenth of the list.",
+            enum=[REPORT, DELETE],
+        ),
+    ] = REPORT
+
+    @property
+    def every_ms(self) -> int:
+        """The interval between two lists."""
+        return milliseconds(self.every)
+
+    @property
+    def grace_ms(self) -> int:
+        """The grace period."""
+        return milliseconds(self.grace)
+
+
+class LeakCheck(WireStruct, frozen=True, kw_only=True):
+    """A leak check: its name and spec."""
+
+    name: str
+    spec: LeakCheckSpec
+
+
+def check_leak_check(check: LeakCheck, keys: Path) -> None:
+    """Check a leak check by every rule that does not concern its plugin. `keys` is the path to its name.
+
+    Raises:
+        SpecError: The first fault, with those of other fields in `others`.
+    """
+    spec, root = check.spec, ("spec",)
+    faults = Faults()
+    with faults:
+        names.check("leak check", check.name, keys)
+    with faults:
+        if not spec.cluster:
+            raise SpecError("is required: the cluster whose host lists and deletes", (*root, "cluster"))
+        if len(spec.cluster.encode()) > MAX_CLUSTER_BYTES:
+            raise SpecError(f"a cluster name has at most {MAX_CLUSTER_BYTES} bytes", (*root, "cluster"))
+    with faults:
+        semver.split_reference(spec.plugin, (*root, "plugin"))
+    with faults:
+        if len(spec.params) > MAX_VALUES:
+            raise SpecError(f"has {len(spec.params)} params; at most {MAX_VALUES} are allowed", (*root, "params"))
+    with faults:
+        if milliseconds(spec.every, (*root, "every")) < MIN_EVERY_MS:
+            raise SpecError(f"{spec.every} is too short: a list is at most made once a minute", (*root, "every"))
+    with faults:
+        milliseconds(spec.grace, (*root, "grace"))
+    with faults:
+        if spec.action not in (REPORT, DELETE):
+            raise SpecError(
+                f"{quote(spec.action)} is not known here; write one of {REPORT}, {DELETE}", (*root, "action")
+            )
+    faults.settle()

@@ -1,0 +1,42 @@
+"""The report of a host about a leak check, with its findings. Times are Unix milliseconds."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from dayfly.spec.leak_check import LeakCheckSpec
+from dayfly.spec.lifecycle import WireStruct
+from dayfly.spec.meta import MILLISECONDS, doc
+
+
+class LeakFinding(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """A thing of the list, or a resource that the list lacks."""
+
+    verdict: Annotated[str, doc("held, ending, orphan, missing, foreign or unknown.")]
+    id: Annotated[str, doc("Resource ID; empty if the thing has none.")] = ""
+    name: Annotated[str, doc("Name of the thing, or of the resource that is missing.")]
+    reason: Annotated[str, doc("Why, in a phrase.")] = ""
+    plugin: Annotated[str, doc("Recorded plugin as name@version; empty if it is not known.")] = ""
+    created: Annotated[int, doc("When it was created or first listed, " + MILLISECONDS)] = 0
+    deletable: Annotated[bool, doc("Whether the plugin's delete steps may run for the ID.")] = False
+
+
+class LeakReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """The state of a leak check. Its findings are those of the latest complete list, without things that are held."""
+
+    name: Annotated[str, doc("Name of the check.")]
+    spec: Annotated[LeakCheckSpec, doc("Spec of the check.")]
+    plugin: Annotated[str, doc("The plugin with its version.")]
+    number: Annotated[int, doc("Number of sweeps that have ended.")] = 0
+    is_sweeping: Annotated[bool, doc("Whether a sweep is under way.")] = False
+    swept_at: Annotated[int, doc("Begin of the latest sweep, " + MILLISECONDS)] = 0
+    listed_at: Annotated[int, doc("Begin of the latest complete list, " + MILLISECONDS)] = 0
+    error: Annotated[str, doc("Why the latest sweep has no complete list; empty if it has one.")] = ""
+    counts: Annotated[dict[str, int], doc("Number of findings by verdict.")] = {}
+    findings: Annotated[tuple[LeakFinding, ...], doc("At most 1,000 findings other than held.")] = ()
+    world: Annotated[
+        str, doc("Digest of everything that may be deleted. A plan is only applied to the same world.")
+    ] = ""
+    left: Annotated[int, doc("Number of orphans that the check did not delete, because they were too many.")] = 0
+    deleted: Annotated[tuple[str, ...], doc("Resource IDs that the latest sweep has deleted.")] = ()
+    applied: Annotated[str, doc("Result of the latest plan that was applied.")] = ""

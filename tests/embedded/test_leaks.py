@@ -1,0 +1,319 @@
+"""Leak checks of the embedded host, with real steps in a fake cloud: verdicts, deletions, and what is never deleted."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+from tests.embedded.leak_cloud import SWEEP, Cloud
+from tests.embedded.machine import Machine, until
+
+from dayfly.link.wire import DropLeakCheck, Verdict
+from dayfly.spec.leak_report import LeakReport
+from dayfly.spec.resource_token import resource_token
+from dayfly.spec.run import EndRequest
+
+pytestmark = pytest.mark.usefixtures("no_errors")
+GIVE_UP = EndRequest(at=1, reason="Abandoned", message="asked", by="ann")
+OTHER = "0123456789abcdef0123456789"
+
+
+@pytest.fixture
+def cloud(tmp_path):
+    return Cloud(tmp_path / "cloud")
+
+
+def state(machine: Machine) -> LeakReport:
+    (report,) = machine.host.leak_checks.reports()
+    return report
+
+
+async def swept(machine: Machine, order=SWEEP) -> LeakReport:
+    """Sweep at least a second after the last list, and return the result."""
+    await until(lambda: not state(machine).is_sweeping)
+    number = state(machine).number
+    await asyncio.sleep(1.1)
+    assert await machine.host.leak_checks.execute(order) is Verdict.TAKEN
+    await until(lambda: state(machine).number > number, lambda: state(machine))
+    return state(machine)
+
+
+async def checked(machine: Machine, cloud: Cloud, action: str = "report", **options) -> LeakReport:
+    """Create the check and wait for its first sweep."""
+    assert await machine.host.leak_checks.execute(cloud.check(action, **options)) is Verdict.TAKEN
+    await until(lambda: state(machine).number, lambda: state(machine))
+    return state(machine)
+
+
+async def abandoned(machine: Machine, cloud: Cloud, uid: str = "u", **options) -> str:
+    """Create a thing whose run ends without its deletion; return its name."""
+    before = cloud.names()
+    await machine.host.offer(cloud.offer(uid, **options))
+    await machine.ready(uid)
+    (name,) = cloud.names() - before
+    await machine.host.abandon(uid, GIVE_UP)
+    await machine.gone(uid)
+    return name
+
+
+def verdicts(report: LeakReport) -> dict[str, str]:
+    return {each.name: each.verdict for each in report.findings}
+
+
+async def test_thing_of_an_open_run_is_held_and_of_an_abandoned_one_an_orphan(machine, cloud):
+    await machine.host.offer(cloud.offer("held"))
+    await machine.ready("held")
+    name = await abandoned(machine, cloud)
+    cloud.age()
+    first = await checked(machine, cloud)
+    assert (first.error, first.counts) == ("", {"held": 1, "unknown": 1})
+    second = await swept(machine)
+    assert second.counts == {"held": 1, "orphan": 1}
+    assert verdicts(second) == {name: "orphan"}
+    assert second.findings[0].plugin == "thing@1.0.0"
+    assert second.world
+    assert (cloud.journal(), len(cloud.names())) == ([], 2), "a check that only reports deletes nothing"
+    await machine.finish("held")
+
+
+async def test_check_deletes_an_orphan_with_the_delete_steps_of_its_plugin(machine, cloud):
+    await machine.host.offer(cloud.offer("held"))
+    await machine.ready("held")
+    kept = cloud.names()
+    name = await abandoned(machine, cloud)
+    cloud.age()
+    await checked(machine, cloud, "delete")
+    report = await swept(machine)
+    identity = name.removeprefix("thing-")
+    assert (report.deleted, report.counts) == ((identity,), {"held": 1})
+    assert cloud.journal() == [f"drop {identity} none"]
+    assert cloud.names() == kept
+    await machine.finish("held")
+    assert (await swept(machine)).counts == {}
+
+
+async def test_orphan_of_another_version_needs_the_delete_steps_of_that_version(machine, cloud):
+    name = await abandoned(machine, cloud, version="2.0.0")
+    cloud.age()
+    await checked(machine, cloud, "delete")
+    report = await swept(machine)
+    assert "no delete steps of thing@2.0.0" in report.findings[0].reason
+    assert cloud.names() == {name}
+    await machine.host.leak_checks.execute(cloud.check("delete", versions=("1.0.0", "2.0.0")))
+    assert (await swept(machine)).counts == {}
+    assert cloud.names() == set()
+
+
+async def test_resource_that_two_lists_lack_is_missing(machine, cloud):
+    await machine.host.offer(cloud.offer("u"))
+    await machine.ready()
+    await checked(machine, cloud)
+    (name,) = cloud.names()
+    cloud.heal(name)
+    assert (await swept(machine)).counts == {}, "one list proves nothing"
+    report = await swept(machine)
+    assert verdicts(report) == {"u/it": "missing"}
+    await machine.finish()
+
+
+@pytest.mark.parametrize(
+    ("fault", "text", "error"),
+    [
+        ("fail", "", "AccessDenied"),
+        ("half", "", "incomplete"),
+        ("list", "not a list", "it is empty"),
+        ("list", '{"name": "thing-1"}\n{"complete": true, "count": 2}', "count 2"),
+        ("list", '{"complete": false, "count": 0}', "complete: false"),
+    ],
+)
+async def test_bad_list_changes_no_verdict_and_deletes_nothing(machine, cloud, fault, text, error):
+    name = await abandoned(machine, cloud)
+    cloud.age()
+    before = await checked(machine, cloud, "delete")
+    cloud.fault(fault, text)
+    for _ in range(2):
+        report = await swept(machine)
+        assert error in report.error
+        assert (report.findings, report.listed_at) == (before.findings, before.listed_at)
+    assert cloud.names() == {name}
+    cloud.heal(fault)
+    assert (await swept(machine)).deleted
+
+
+async def test_warnings_on_standard_error_do_not_spoil_the_list(machine, cloud):
+    await abandoned(machine, cloud)
+    cloud.fault("warn")
+    report = await checked(machine, cloud)
+    assert (report.error, report.counts) == ("", {"unknown": 1})
+
+
+async def test_list_from_a_cache_that_still_has_deleted_things_harms_nobody(machine, cloud):
+    name = await abandoned(machine, cloud)
+    cloud.age()
+    row = (cloud.folder / name).read_text()
+    await checked(machine, cloud, "delete")
+    cloud.fault("list", f'{row}\n{{"complete": true, "count": 1}}')
+    for _ in range(2):
+        assert (await swept(machine)).deleted == (name.removeprefix("thing-"),)
+    await machine.host.offer(cloud.offer("new"))
+    await machine.ready("new")
+    await swept(machine)
+    assert len(cloud.names()) == 1, "a thing that is not in the list yet stays"
+    await machine.finish("new")
+
+
+async def test_things_of_others_are_never_deleted(machine, cloud):
+    """Names that differ by a character, other keys, copies of tags, and things without any tag."""
+    held, orphan = "held", await abandoned(machine, cloud)
+    await machine.host.offer(cloud.offer(held))
+    await machine.ready(held)
+    (living,) = cloud.names() - {orphan}
+    identity = living.removeprefix("thing-")
+    cloud.copy(living, "thing-snapshot")  # our token and ID, another name
+    similar = identity[:-1] + ("0" if identity[-1] != "0" else "1")
+    cloud.copy(living, f"thing-{similar}", id=similar)  # our token for another ID
+    cloud.copy(living, f"thing-{identity}0", id=f"{identity}0")
+    cloud.add(f"thing-{OTHER}", id=OTHER, created=100_000, token=resource_token(b"x" * 32, "host", OTHER))
+    cloud.add("thing-plain", created=100_000)
+    cloud.add("thing-named", id="f" * 26, created=100_000)
+    foreign = cloud.names() - {orphan}
+    cloud.age()
+    await checked(machine, cloud, "delete")
+    for _ in range(3):
+        report = await swept(machine)
+    assert cloud.names() == foreign
+    assert {each.verdict for each in report.findings} == {"foreign"}
+    await machine.finish(held)
+
+
+async def test_copy_of_the_tags_of_an_orphan_protects_both(machine, cloud):
+    name = await abandoned(machine, cloud)
+    cloud.copy(name, "thing-restored")
+    cloud.age()
+    await checked(machine, cloud, "delete")
+    report = await swept(machine)
+    assert verdicts(report) == {name: "orphan", "thing-restored": "orphan"}
+    assert not any(each.deletable for each in report.findings)
+    assert cloud.names() == {name, "thing-restored"}
+
+
+async def test_thing_without_a_record_is_an_orphan_by_its_token_alone(machine, cloud):
+    name = await abandoned(machine, cloud)
+    cloud.age()
+    with machine.database() as database:
+        database.execute("DELETE FROM resource_record")
+    await checked(machine, cloud, "delete")
+    report = await swept(machine)
+    assert report.deleted == (name.removeprefix("thing-"),)
+
+
+async def test_second_home_on_the_same_account_sees_foreign_things(machine, cloud, tmp_path, runner):
+    await machine.host.offer(cloud.offer("u"))
+    await machine.ready()
+    cloud.age()
+    (tmp_path / "other").mkdir()
+    second = Machine(tmp_path / "other", runner)
+    await second.up()
+    try:
+        await checked(second, cloud, "delete")
+        report = await swept(second)
+        assert [each.verdict for each in report.findings] == ["foreign"]
+        assert "another Dayfly" in report.findings[0].reason
+    finally:
+        await second.end()
+    assert len(cloud.names()) == 1
+    await machine.finish()
+
+
+async def test_young_orphan_waits_for_its_grace_period(machine, cloud):
+    await abandoned(machine, cloud)
+    await checked(machine, cloud, "delete", grace="1h")
+    report = await swept(machine)
+    assert [(each.verdict, each.reason) for each in report.findings] == [
+        ("unknown", "it is not older than the grace period")
+    ]
+    assert len(cloud.names()) == 1
+
+
+async def test_thing_from_the_future_is_no_orphan(machine, cloud):
+    """The clock of the account or of this machine is wrong."""
+    await abandoned(machine, cloud)
+    cloud.age(-86_400)
+    await checked(machine, cloud, "delete")
+    assert [each.verdict for each in (await swept(machine)).findings] == ["unknown"]
+
+
+async def test_plan_is_applied_in_the_same_world_and_refused_in_another(machine, cloud):
+    first = await abandoned(machine, cloud, "a")
+    cloud.age()
+    await checked(machine, cloud)
+    world = (await swept(machine)).world
+    second = await abandoned(machine, cloud, "b")
+    cloud.age()
+    await swept(machine)
+    report = await swept(machine, msgspec.structs.replace(SWEEP, plan=world))
+    assert "have changed" in report.applied
+    assert cloud.names() == {first, second}
+    report = await swept(machine, msgspec.structs.replace(SWEEP, plan=report.world))
+    assert (report.applied, len(report.deleted)) == ("done", 2)
+    assert cloud.names() == set()
+
+
+async def test_sweep_leaves_many_orphans_for_a_person(machine, cloud):
+    for number in range(3):
+        await abandoned(machine, cloud, f"u{number}")
+    cloud.age()
+    await checked(machine, cloud, "delete")
+    report = await swept(machine)
+    assert (len(report.deleted), report.left, len(cloud.names())) == (1, 2, 2)
+
+
+async def test_failed_deletion_is_reported_and_repeated(machine, cloud):
+    name = await abandoned(machine, cloud)
+    cloud.age()
+    cloud.fault("stuck")
+    order = cloud.check("delete")
+    quick = {
+        version: msgspec.structs.replace(
+            document,
+            pre_start=tuple(
+                msgspec.structs.replace(unit, retry=msgspec.structs.replace(unit.retry, backoff_ms=10))
+                for unit in document.pre_start
+            ),
+        )
+        for version, document in order.deletes.items()
+    }
+    await machine.host.leak_checks.execute(msgspec.structs.replace(order, deletes=quick))
+    await until(lambda: state(machine).number)
+    report = await swept(machine)
+    assert "its deletion has failed" in report.findings[0].reason
+    assert cloud.names() == {name}
+    cloud.heal("stuck")
+    assert (await swept(machine)).deleted == (name.removeprefix("thing-"),)
+
+
+async def test_check_survives_a_restart_and_can_be_deleted(machine, cloud):
+    name = await abandoned(machine, cloud)
+    cloud.age()
+    await checked(machine, cloud, "delete")
+    await machine.down()
+    await machine.up()
+    report = await swept(machine)
+    assert report.deleted == (name.removeprefix("thing-"),), "the list before the restart counts"
+    drop = DropLeakCheck(uid=SWEEP.uid, name=SWEEP.name)
+    assert await machine.host.leak_checks.execute(drop) is Verdict.TAKEN
+    assert machine.host.leak_checks.reports() == ()
+    assert await machine.host.leak_checks.execute(drop) is Verdict.UNKNOWN
+    assert await machine.host.leak_checks.execute(SWEEP) is Verdict.UNKNOWN
+
+
+async def test_runs_of_a_check_are_hidden_from_the_server(machine, cloud):
+    await abandoned(machine, cloud)
+    await machine.host.acknowledge(tuple(machine.host.unacknowledged_ends()))
+    cloud.age()
+    await checked(machine, cloud, "delete")
+    await swept(machine)
+    assert list(machine.host.living_runs()) == []
+    assert list(machine.host.unacknowledged_ends()) == []
+    await until(lambda: not machine.folders(), machine.folders)

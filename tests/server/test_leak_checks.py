@@ -1,0 +1,172 @@
+"""Leak checks in the REST API: orders to the host, refusals, plans, and hosts without leak checks."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from tests.server.client import Client
+from tests.server.fake_host import FakeHost
+from tests.server.test_organisations import key
+
+from dayfly.link import wire
+from dayfly.link.wire import Verdict
+from dayfly.spec.leak_report import LeakFinding, LeakReport
+
+CHECK = "leakchecks/things"
+STEP = {"name": "a", "script": "#!/bin/sh\n"}
+SECRET = {"name": "region", "valueFromSandbox": True, "secret": True}
+REGION = {"name": "region", "valueFromSandbox": True, "required": True}
+
+
+class FakeChecks:
+    """The leak checks of a fake host."""
+
+    def __init__(self) -> None:
+        self.orders: list[wire.LeakOrder] = []
+        self.kept: dict[str, LeakReport] = {}
+
+    async def execute(self, order: wire.LeakOrder) -> Verdict:
+        self.orders.append(order)
+        if isinstance(order, wire.PutLeakCheck):
+            self.kept[order.name] = LeakReport(name=order.name, spec=order.spec, plugin=order.plugin)
+        elif order.name not in self.kept:
+            return Verdict.UNKNOWN
+        elif isinstance(order, wire.DropLeakCheck):
+            del self.kept[order.name]
+        return Verdict.TAKEN
+
+    def reports(self) -> tuple[LeakReport, ...]:
+        return tuple(self.kept.values())
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    host = FakeHost()
+    host.leak_checks = FakeChecks()
+    return host
+
+
+def publish(db: Client, name: str = "bucket@1.0.0", **changes) -> None:
+    step = {"inputs": [REGION]}
+    spec = {
+        "create": [STEP | {"name": "make"} | step],
+        "delete": [STEP | {"name": "drop"} | step],
+        "inventory": [STEP | {"name": "list", "inputs": [{"name": "region", "valueFromSandbox": True}]}],
+    }
+    db.put(f"resource-plugins/{name.partition('@')[0]}", {"name": name, "spec": spec | changes})
+
+
+def check(**changes):
+    spec = {"cluster": "local", "plugin": "bucket", "params": {"region": "west"}, "grace": "2h", **changes}
+    return {"spec": spec}
+
+
+def test_check_is_stored_at_its_host_with_the_delete_steps_of_each_version(db, host):
+    publish(db)
+    publish(db, "bucket@1.1.0")
+    made = db.put(CHECK, check())
+    (order,) = host.leak_checks.orders
+    assert (order.name, order.plugin, set(order.deletes)) == (
+        "things",
+        "bucket@1.1.0",
+        {"bucket@1.0.0", "bucket@1.1.0"},
+    )
+    assert order.inventory.resource_id == ""
+    assert [unit.name for unit in order.inventory.pre_start] == ["list"]
+    assert [unit.name for unit in order.deletes["bucket@1.0.0"].pre_start] == ["drop"]
+    assert (made["name"], made["plugin"], made["spec"]["grace"]) == ("things", "bucket@1.1.0", "2h")
+    assert db.get(CHECK) == made
+    assert db.get("leakchecks") == [made]
+    assert db.put(CHECK, made) == made, "an object can be sent as it was returned"
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"plugin": "other"}, 'no plugin "other" is published'),
+        ({"params": {}}, 'needs the param "region"'),
+        ({"params": {"region": "west", "size": "1"}}, "no inventory or delete step of bucket@1.0.0 reads it"),
+        ({"cluster": "moon"}, 'no host serves the cluster "moon"'),
+        ({"cluster": ""}, "spec.cluster"),
+        ({"every": "10s"}, "at most made once a minute"),
+        ({"grace": "soon"}, "is not a duration"),
+        ({"action": "burn"}, "write one of report, delete"),
+    ],
+)
+def test_invalid_check_is_refused_and_reaches_no_host(db, host, changes, problem):
+    publish(db)
+    answer = db.call("PUT", CHECK, check(**changes))
+    assert (answer.status, host.leak_checks.orders) == (400, [])
+    assert problem in answer.error
+
+
+@pytest.mark.parametrize(
+    ("changes", "action", "problem"),
+    [
+        ({"inventory": []}, "report", "has no inventory"),
+        ({"delete": []}, "delete", "has no delete steps"),
+        (
+            {
+                "create": [STEP | {"name": "make", "inputs": [SECRET]}],
+                "delete": [STEP | {"name": "drop", "inputs": [SECRET]}],
+            },
+            "report",
+            "secret param",
+        ),
+    ],
+)
+def test_plugin_that_cannot_be_checked_is_refused(db, host, changes, action, problem):
+    publish(db, **changes)
+    answer = db.call("PUT", CHECK, check(action=action))
+    assert (answer.status, host.leak_checks.orders) == (400, [])
+    assert problem in answer.error
+
+
+def test_findings_have_their_verdicts_and_times(db, host):
+    publish(db)
+    db.put(CHECK, check())
+    finding = LeakFinding(verdict="orphan", id="1", name="x", reason="its run has ended", created=1_000, deletable=True)
+    checks = host.leak_checks
+    checks.kept["things"] = msgspec.structs.replace(
+        checks.kept["things"], number=2, listed_at=2_000, counts={"orphan": 1}, findings=(finding,), world="w"
+    )
+    status = db.get(CHECK)["status"]
+    assert (status["number"], status["listedAt"], status["counts"]) == (2, "1970-01-01T00:00:02.000Z", {"orphan": 1})
+    assert status["findings"][0]["createdAt"] == "1970-01-01T00:00:01.000Z"
+    assert db.call("POST", f"{CHECK}/sweep", {"plan": "w"}).status == 200
+    assert host.leak_checks.orders[-1] == msgspec.structs.replace(host.leak_checks.orders[-1], plan="w", name="things")
+    assert db.get("audit")["entries"][-1]["action"] == "delete-leaks"
+
+
+def test_deleted_check_is_gone_at_its_host(db, host):
+    publish(db)
+    db.put(CHECK, check())
+    db.delete(CHECK)
+    assert host.leak_checks.kept == {}
+    assert db.call("GET", CHECK).status == 404
+    assert db.call("DELETE", CHECK).status == 404
+    assert db.call("POST", f"{CHECK}/sweep", {}).status == 404
+
+
+def test_host_without_leak_checks_refuses_them(db, host):
+    publish(db)
+    host.leak_checks = None
+    answer = db.call("PUT", CHECK, check())
+    assert answer.status == 400
+    assert "an operator has no leak checks yet" in answer.error
+    assert db.get("leakchecks") == []
+
+
+def test_key_with_a_scope_sees_and_changes_no_check(db, host):
+    publish(db)
+    db.put(CHECK, check())
+    scoped = key(db, "member", scope=["name:ci-*"]).client
+    for method, path, body in (
+        ("GET", "leakchecks", None),
+        ("GET", CHECK, None),
+        ("PUT", CHECK, check()),
+        ("DELETE", CHECK, None),
+        ("POST", f"{CHECK}/sweep", {}),
+    ):
+        assert scoped.call(method, path, body).status == 403
+    assert len(host.leak_checks.orders) == 1
