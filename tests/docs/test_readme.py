@@ -12,7 +12,7 @@ from tests.docs.transcript import commands
 
 README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
 # Hosts in the names of document formats; no program sends requests to them.
-_FORMATS = ("json-schema.org", "www.w3.org")
+_FORMATS = ("json-schema.org", "static.modelcontextprotocol.io", "www.w3.org")
 # Ends of host names that do not exist outside: reserved ones, and those within a cluster.
 _INSIDE = (".example", ".example.com", ".invalid", ".test", ".localhost", ".svc", ".deploy", ".local", ".internal")
 # Loopback addresses, in the forms that tests of webhooks use.

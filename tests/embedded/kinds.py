@@ -10,6 +10,7 @@ from dayfly.embedded.attempts import UnitAttempt
 from dayfly.embedded.executors import ProcessForkExecutor, ProcessStepExecutor, ProcessWebhookExecutor
 from dayfly.embedded.forks import BaselineProcesses
 from dayfly.embedded.ledger import StoredRun
+from dayfly.embedded.resource_records import HostIdentity
 from dayfly.embedded.runs import LiveRun
 from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.run import AttemptFolder
@@ -67,7 +68,8 @@ class Bench:
         self.ports = SimpleNamespace(find=self._port, renew=self._port, assign=self._port, forget=self.asked.append)
         self.port = 7
         self.secrets: dict[tuple[str, str], bytes] = {}
-        self.reader = SimpleNamespace(value=self._value, secrets=self._secrets)
+        records = SimpleNamespace(identity=lambda: HostIdentity("host", b"key"))
+        self.reader = SimpleNamespace(value=self._value, secrets=self._secrets, records=records)
         common = self.reader, self.attempts, self.starter
         variables = {"SECRET": "s", "DNS_KEY": "s"}
         self.steps = ProcessStepExecutor(*common, runs=self.runs, environment=variables, has_images=False)

@@ -570,7 +570,14 @@ BUGS: tuple[Bug, ...] = (
         "for (unit, name), value in {}.items():",
         7,
     ),
-    _bug("a commit that is none", LEDGER, 'self._db.execute("COMMIT")', 'self._db.execute("ROLLBACK")', 8, 14),
+    _bug(
+        "a commit that is none",
+        LEDGER,
+        'yield\n                self._db.execute("COMMIT")',
+        'yield\n                self._db.execute("ROLLBACK")',
+        8,
+        14,
+    ),
     _bug(
         "half a commit stays",
         LEDGER,
