@@ -182,7 +182,7 @@ class TestStates:
 class TestSteps:
     def test_step_without_an_image_is_refused_in_containers(self, bench):
         inside = ProcessStepExecutor(
-            None, bench.attempts, bench.starter, runs=bench.runs, environment={}, has_images=True
+            bench.reader, bench.attempts, bench.starter, runs=bench.runs, environment={}, has_images=True
         )
         inside.admit("r/a", doc.step("a", image="busybox:1"))
         with pytest.raises(

@@ -98,7 +98,10 @@ class LeakRuns:
 
     async def request_end(self, uid: str) -> None:
         """Request the end of a run."""
-        ledger, request = self._engine.ledger, EndRequest(at=now_ms(), reason="Deleted", message="its work has ended")
+        ledger, request = (
+            self._engine.ledger,
+            EndRequest(at=now_ms(), reason=Reason.DELETED, message="its work has ended"),
+        )
 
         def write() -> None:
             stored = ledger.load(uid)
