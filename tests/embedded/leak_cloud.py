@@ -52,10 +52,15 @@ grep -lF "\\"$DAYFLY_RESOURCE_ID\\"" "$FOLDER"/thing-* 2>/dev/null | xargs -r rm
 FOLDER = {"name": "folder", "valueFromSandbox": True, "required": True}
 
 
+_SPEC = {
+    "create": [{"name": "make", "script": MAKE, "inputs": [FOLDER]}],
+    "delete": [{"name": "drop", "script": DROP, "inputs": [FOLDER]}],
+}
+
+
 def plugin(version: str = "1.0.0", name: str = "thing") -> Plugin:
     spec = {
-        "create": [{"name": "make", "script": MAKE, "inputs": [FOLDER]}],
-        "delete": [{"name": "drop", "script": DROP, "inputs": [FOLDER]}],
+        **_SPEC,
         "inventory": [{"name": "list", "script": LIST, "inputs": [{"name": "folder", "valueFromSandbox": True}]}],
     }
     found = documents.from_wire({"name": f"{name}@{version}", "spec": spec}, "ResourcePlugin")
@@ -98,9 +103,10 @@ class Cloud:
     def heal(self, name: str) -> None:
         (self.folder / name).unlink()
 
-    def offer(self, uid: str, version: str = "1.0.0", name: str = "thing") -> Offer:
-        """Return the offer of a sandbox with one thing."""
-        resource = {"name": "it", "plugin": f"{name}@{version}", "params": {"folder": str(self.folder)}}
+    def offer(self, uid: str, version: str = "1.0.0", name: str = "thing", *, inline: bool = False) -> Offer:
+        """Return the offer of a sandbox with one thing. `inline` steps are in the sandbox, without a plugin."""
+        resource: dict[str, Any] = {"name": "it", "params": {"folder": str(self.folder)}}
+        resource |= {"spec": _SPEC} if inline else {"plugin": f"{name}@{version}"}
         body = {"name": uid, "spec": {"cluster": "local", "resources": [resource]}}
         sandbox = documents.from_wire(body, "Sandbox")
         assert isinstance(sandbox, Sandbox)

@@ -93,6 +93,23 @@ async def test_check_deletes_an_orphan_with_the_delete_steps_of_its_plugin(machi
     assert (await swept(machine)).counts == {}
 
 
+async def test_thing_of_inline_steps_is_held_and_never_deleted(machine, cloud):
+    """Its steps get a valid token, but no plugin is known whose delete steps fit."""
+    await machine.host.offer(cloud.offer("held", inline=True))
+    await machine.ready("held")
+    cloud.age()
+    await checked(machine, cloud, "delete")
+    assert (await swept(machine)).counts == {"held": 1}
+    name = await abandoned(machine, cloud, inline=True)
+    cloud.age()
+    await swept(machine)
+    report = await swept(machine)
+    assert (report.counts, verdicts(report), report.world) == ({"held": 1, "orphan": 1}, {name: "orphan"}, "")
+    assert "by hand" in report.findings[0].reason
+    assert cloud.journal() == []
+    await machine.finish("held")
+
+
 async def test_orphan_of_another_version_needs_the_delete_steps_of_that_version(machine, cloud):
     name = await abandoned(machine, cloud, version="2.0.0")
     cloud.age()
@@ -198,14 +215,14 @@ async def test_copy_of_the_tags_of_an_orphan_protects_both(machine, cloud):
     assert cloud.names() == {name, "thing-restored"}
 
 
-async def test_thing_without_a_record_is_an_orphan_by_its_token_alone(machine, cloud):
+async def test_thing_without_a_record_is_an_orphan_by_its_token_and_stays(machine, cloud):
     name = await abandoned(machine, cloud)
     cloud.age()
     with machine.database() as database:
         database.execute("DELETE FROM resource_record")
     await checked(machine, cloud, "delete")
     report = await swept(machine)
-    assert report.deleted == (name.removeprefix("thing-"),)
+    assert (verdicts(report), report.deleted, cloud.names()) == ({name: "orphan"}, (), {name})
 
 
 async def test_second_home_on_the_same_account_sees_foreign_things(machine, cloud, tmp_path, runner):

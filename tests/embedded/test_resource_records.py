@@ -27,6 +27,8 @@ POOLED = msgspec.structs.replace(
 )
 DOCUMENTS = (OWN, INLINE, OF_ANOTHER, POOLED)
 RECORD = ResourceRecord(resource_id("u", "db"), "u", "db", "acme", "postgres@1.2.0", "abc", born_at=3)
+INLINE_RECORD = ResourceRecord(resource_id("u", "inline"), "u", "inline", "", "", "", born_at=3)
+RECORDS = {each.id: each for each in (RECORD, INLINE_RECORD)}
 
 
 def stored(uid="u") -> StoredRun:
@@ -47,7 +49,7 @@ def every_id(uid="u"):
 
 def test_birth_records_each_resource_that_the_run_itself_makes(ledger):
     ledger.create(stored())
-    assert ledger.records.find(every_id()) == {RECORD.id: RECORD}
+    assert ledger.records.find(every_id()) == RECORDS
     assert ledger.records.living("acme", "postgres", "abc") == [RECORD]
     assert ledger.records.living("acme", "postgres", "other") == []
     assert ledger.records.living("umbrella", "postgres", "abc") == []
@@ -59,7 +61,7 @@ def test_record_outlives_the_run_for_400_days(ledger):
     plan, end = seal(DOCUMENTS), now_ms()
     closed = ledger.commit(ledger.load("u").run, plan, (Close(request=EndRequest(at=7, reason="Deleted")),), {}, end)
     ledger.dissolve(ledger.commit(closed, plan, (Finish(at=end),), {}, end), "box")
-    assert ledger.records.find(every_id()) == {RECORD.id: RECORD._replace(ended_at=end)}
+    assert ledger.records.find(every_id()) == {id_: each._replace(ended_at=end) for id_, each in RECORDS.items()}
     assert ledger.records.living("acme", "postgres", "abc") == []
     ledger.records.forget(end + KEEP_RECORDS_MS - KEEP_RECORDS_MS)
     assert ledger.records.find(every_id())
@@ -70,7 +72,7 @@ def test_record_outlives_the_run_for_400_days(ledger):
 def test_living_run_is_never_forgotten(ledger):
     ledger.create(stored())
     ledger.records.forget(now_ms() + KEEP_RECORDS_MS)
-    assert ledger.records.find(every_id()) == {RECORD.id: RECORD}
+    assert ledger.records.find(every_id()) == RECORDS
 
 
 def test_identity_stays_when_the_ledger_is_opened_again(ledger, tmp_path):
@@ -104,11 +106,11 @@ def test_migration_keeps_runs_and_records_the_living_ones(tmp_path):
     db.close()
     new = SqliteLedger(path)
     assert new.load("u").run == stored().run
-    assert new.records.find([*every_id(), *every_id("damaged")]) == {RECORD.id: RECORD}
+    assert new.records.find([*every_id(), *every_id("damaged")]) == RECORDS
     assert new.records.identity().host
     new.close()
     again = SqliteLedger(path)
-    assert again.records.find(every_id()) == {RECORD.id: RECORD}
+    assert again.records.find(every_id()) == RECORDS
     again.close()
 
 
@@ -124,7 +126,7 @@ def test_migration_from_the_version_without_leak_checks_keeps_the_identity(tmp_p
     db.close()
     new = SqliteLedger(path)
     assert (new.records.identity(), new.leaks.names()) == (identity, [])
-    assert new.records.find(every_id()) == {RECORD.id: RECORD}
+    assert new.records.find(every_id()) == RECORDS
     new.close()
 
 

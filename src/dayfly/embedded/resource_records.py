@@ -44,7 +44,7 @@ class ResourceRecord(NamedTuple):
         run: The UID of its run.
         resource: Its name in the run.
         publisher: The publisher of its plugin.
-        plugin: Its plugin as `name@version`.
+        plugin: Its plugin as `name@version`; empty if its steps are inline.
         inventory: The digest of the params that select what the inventory lists; empty if it is not known.
         born_at: The birth of the run, in Unix milliseconds.
         ended_at: The end of the run, in Unix milliseconds; 0 if it has not ended.
@@ -78,7 +78,7 @@ class RecordTables:
         return HostIdentity(host, bytes(key))
 
     def add(self, run: str, documents: Iterable[Lifecycle], born_at: int) -> None:
-        """Store a record for each resource of a new run whose plugin is published."""
+        """Store a record for each resource of a new run."""
         self._db.executemany(
             "INSERT OR IGNORE INTO resource_record (id, run, resource, publisher, plugin, inventory, born_at)"
             " VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -116,7 +116,7 @@ def _record_of(run: str, document: Lifecycle, born_at: int) -> ResourceRecord | 
     That is so for hooks, for steps with the ID of another resource, and for a resource that a pool member provides.
     """
     origin = document.origin
-    if origin.inline or not document.resource or document.resource_id is not None:
+    if not document.resource or document.resource_id is not None:
         return None
     if any("sharing" not in template for template in document.template):  # only parents have it
         return None
@@ -125,7 +125,7 @@ def _record_of(run: str, document: Lifecycle, born_at: int) -> ResourceRecord | 
         run=run,
         resource=document.resource,
         publisher=origin.publisher,
-        plugin=semver.join_name(origin.plugin, origin.version),
+        plugin="" if origin.inline else semver.join_name(origin.plugin, origin.version),
         inventory=origin.inventory,
         born_at=born_at,
     )

@@ -77,7 +77,7 @@ def test_verdict_for_each_combination(run: RunState, plugin: str, has_token: boo
         else:
             expected = Verdict.ORPHAN if is_proven else Verdict.UNKNOWN
         assert found.verdict is expected, (age, before, end, id_)
-        assert found.is_deletable is (expected is Verdict.ORPHAN)
+        assert found.is_deletable is (expected is Verdict.ORPHAN and bool(plugin))
 
 
 def test_thing_without_evidence_is_unknown():

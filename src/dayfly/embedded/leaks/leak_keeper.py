@@ -253,7 +253,7 @@ class LeakKeeper:
         deleted, errors = [], {}
         plugins = {each.id: each.plugin for each in findings if each.is_deletable}
         for id_ in ids:
-            plugin = plugins[id_] or definition.plugin
+            plugin = plugins[id_]
             document = definition.deletes.get(plugin)
             if document is None:
                 errors[id_] = f"the check has no delete steps of {plugin}"

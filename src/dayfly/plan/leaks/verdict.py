@@ -48,7 +48,7 @@ class Evidence(NamedTuple):
 
     Attributes:
         run: The state of its run.
-        plugin: The recorded plugin as `name@version`; empty without a record.
+        plugin: The recorded plugin as `name@version`; empty without a record, and if its steps were inline.
         ended_at: The recorded end of its run; 0 without a record.
         has_token: Whether the token of the thing was made with our key for this resource ID.
     """
@@ -146,7 +146,8 @@ def judge(
 def _judge(thing: Thing, lists: Sequence[CompleteList], known: Evidence, rules: CheckRules, now: int) -> Finding:
     created = thing.created or lists[0].first_seen.get(thing.name, 0)
     verdict, reason = _verdict(thing, created, lists, known, rules, now)
-    return Finding(verdict, thing.id, thing.name, reason, known.plugin, created, is_deletable=verdict is Verdict.ORPHAN)
+    is_deletable = verdict is Verdict.ORPHAN and bool(known.plugin)  # other delete steps may remove other things
+    return Finding(verdict, thing.id, thing.name, reason, known.plugin, created, is_deletable)
 
 
 def _verdict(
@@ -162,7 +163,10 @@ def _verdict(
         case RunState.UNANSWERED:
             return Verdict.UNKNOWN, "its host has not answered"
     if not known.plugin and not known.has_token:
-        return Verdict.FOREIGN, "its token is of another Dayfly" if thing.token else "nothing proves that it is ours"
+        return (
+            Verdict.FOREIGN,
+            "its token is from another home" if thing.token else "nothing proves that this home created it",
+        )
     if known.plugin and known.plugin.partition("@")[0] != rules.plugin:
         return Verdict.FOREIGN, f"it belongs to the plugin {known.plugin}"
     if created > now or known.ended_at > now:
@@ -171,7 +175,8 @@ def _verdict(
         return Verdict.UNKNOWN, "it is not older than the grace period"
     if not _is_in_two_lists(thing, lists, known.ended_at, rules):
         return Verdict.UNKNOWN, "it is not yet in two complete lists after the end of its run"
-    return Verdict.ORPHAN, "its run has ended" if known.plugin else "its token is ours, and it has no run"
+    by_hand = "its token is from this home, but no record names its plugin: delete it by hand"
+    return Verdict.ORPHAN, "its run has ended" if known.plugin else by_hand
 
 
 def _is_in_two_lists(thing: Thing, lists: Sequence[CompleteList], ended_at: int, rules: CheckRules) -> bool:
