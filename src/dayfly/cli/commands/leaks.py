@@ -27,7 +27,7 @@ _EXCLUSIVE = ("--plan", "--apply", "--delete-check")
 @click.argument("names", nargs=-1, metavar="[CHECK]...")
 @options.server
 @click.option("--sweep", is_flag=True, help="List now, and wait for the result.")
-@click.option("--check", "exits", is_flag=True, help="Exit with 1 if there is a leak, or no complete list.")
+@click.option("--check", "exits", is_flag=True, help="Exit with 1 if there is a leak, no complete list, or no check.")
 @click.option("--plan", "plan_to", metavar="FILE", help="Write which orphans --apply will delete.")
 @click.option("--apply", "plan_from", metavar="FILE", help="Delete the orphans of a plan, unless they have changed.")
 @click.option("--delete-check", is_flag=True, help="Delete the named checks, but nothing that they have found.")
@@ -49,7 +49,7 @@ def command(
     """Show what plugins have left behind, as the leak checks have found it.
 
     A file of kind LeakCheck, applied with `dayfly apply`, creates a check. An orphan was made by this Dayfly,
-    and its run has ended. A missing resource is one that a sandbox has but the account does not. Everything in doubt is
+    and its run has ended. A missing resource belongs to a sandbox but is not in the account. Everything in doubt is
     unknown, and is never deleted.
     """
     if sum(map(bool, (plan_to, plan_from, delete_check))) > 1:
@@ -71,7 +71,8 @@ def command(
         leaks.print_checks(found)
     else:
         show.print_message("There are no leak checks; create one with: dayfly apply -f FILE")
-    return Exit.FAILED if exits and any(map(leaks.has_problem, found)) else Exit.OK
+    has_problem = not found or any(map(leaks.has_problem, found))
+    return Exit.FAILED if exits and has_problem else Exit.OK
 
 
 def _select(client: ServerClient, names: Sequence[str]) -> list[Any]:
@@ -112,8 +113,12 @@ def _write_plan(path: str, checks: Sequence[Any]) -> None:
     Path(path).write_text(json.dumps(plan, indent=2) + "\n")
     count = sum(len(each["delete"]) for each in plan["checks"])
     show.print_message(
-        f"Wrote a plan that deletes {count} things to {path}. Apply it with: dayfly leaks --apply {path}"
+        f"Wrote a plan that deletes {_count(count)} to {path}. Apply it with: dayfly leaks --apply {path}"
     )
+
+
+def _count(resources: int) -> str:
+    return f"{resources} resource{'s' * (resources != 1)}"
 
 
 def _read_plan(path: str) -> list[tuple[str, str]]:
@@ -137,7 +142,7 @@ def _apply(client: ServerClient, plan: Sequence[tuple[str, str]], timeout: float
         status = found["status"]
         left = [each for each in status["findings"] if each["deletable"]]
         if status["applied"] == "done" and not left:
-            show.print_message(f'Leak check "{name}": deleted {len(status["deleted"])} resources.')
+            show.print_message(f'Leak check "{name}": deleted {_count(len(status["deleted"]))}.')
             continue
         code = Exit.FAILED
         reason = status["applied"] if status["applied"] != "done" else "; ".join(each["reason"] for each in left)

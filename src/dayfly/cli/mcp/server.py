@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 INSTRUCTIONS = (
     "Private databases, queues and other resources for tests. Usual order: find, create, connect. Values of outputs "
-    "are only in the file of connect: never print them. All sandboxes of this session are deleted when it ends."
+    "are only in the file of connect: never print them. All sandboxes of a session are deleted when it ends."
 )
 
 MAX_CALL_S = 45
 
 Sandbox = Annotated[str, Field(description="Name of the sandbox.")]
-Ttl = Annotated[str, Field(description="Time to live, like 30m or 8h; empty: the longest allowed.")]
+Ttl = Annotated[str, Field(description="Time to live, like 30m or 8h; empty: the longest allowed, in a session.")]
 
 
 class ResourceChoice(BaseModel):

@@ -344,7 +344,7 @@ plugin: database
 auto: {hitRatio: 0.99, min: 2, max: 40}
 """,
     "LeakCheckSpec": """\
-cluster: staging
+cluster: local
 plugin: bucket@1.0.0
 params: {region: eu-central-1}
 every: 1h
