@@ -133,6 +133,61 @@ class TestSharing:
 
         at_work(story, operators=2)
 
+    def test_burst_of_children_creates_one_parent_while_it_has_room(self):
+        boxes = [f"box{number}" for number in range(8)]
+
+        async def story(world: World) -> None:
+            for box in boxes:
+                child(world, box, max_parents=5, capacity=100)
+            await all_ready(world, *boxes)
+            assert holders(world) == set(boxes)
+            await delete_all(world, *boxes)
+
+        at_work(story, operators=2)
+
+    def test_request_to_reset_a_parent_is_ignored(self):
+        """A plugin may have only delete steps, so that all create steps of its resource are those of the parent."""
+        document = child_document(server(max_parents=2))
+        created = tuple(unit for unit in document.pre_start if unit.acquire is not None)
+        document = msgspec.structs.replace(document, pre_start=created)
+
+        async def story(world: World) -> None:
+            uid = world.sandbox({}, "box")
+            target = target_in("Sandbox", "box", uid, "shop")
+            documents = (msgspec.structs.replace(document, target=target), Lifecycle(target=target))
+            seal_run(world, target, documents, "sandboxes")
+            await all_ready(world, "box")
+            [name] = [each["metadata"]["name"] for each in parents(world)]
+            await world.rest(30)
+            before = len(world.writes)
+            world.change({"metadata": {"annotations": {"dayfly.dev/reset": f"db={name}"}}}, "box")
+            await world.rest(30)
+            assert [each for each in world.writes[before:] if "/runs" in each or "/poolmembers" in each] == []
+            await delete_all(world, "box")
+
+        at_work(story)
+
+    def test_next_parent_is_created_if_the_birth_of_the_first_one_stalls(self):
+        async def story(world: World) -> None:
+            refused = Refusal(500, "no")
+            world.cluster.refuses = lambda each: (
+                refused
+                if each.method == "POST" and each.path.endswith("/runs") and b'"server-1-' in each.body
+                else None
+            )
+            child(world, "box", max_parents=2)
+            await world.until(lambda: parents(world), "the first parent")
+            child(world, "bag", max_parents=2)
+            await world.rest(30)
+            assert len(parents(world)) == 1
+            await world.until(lambda: ready(world, "bag"), "the second parent", 300)
+            assert len(parents(world)) == 2
+            permit_writes(world)
+            await all_ready(world, "box")
+            await delete_all(world, "box", "bag")
+
+        at_work(story)
+
     def test_parents_of_two_namespaces_are_separate(self):
         async def story(world: World) -> None:
             world.namespace("bank")

@@ -58,7 +58,7 @@ def reset_units(plan: Plan, run: Run, unwanted: Mapping[str, str]) -> tuple[Seal
 
     `unwanted` has the member to replace by resource. All stand-ins of a resource are returned or none. There are none
     unless all create steps of the resource are stand-ins that have ended with this member, and no unit outside of the
-    resource reads their outputs.
+    resource reads their outputs. A shared parent is never replaced.
     """
     found: list[SealedStep] = []
     for resource, member in unwanted.items() if run.phase is Phase.OPEN else ():
@@ -70,8 +70,9 @@ def reset_units(plan: Plan, run: Run, unwanted: Mapping[str, str]) -> tuple[Seal
 
 def _has_ended_with(step: SealedStep, run: Run, member: str) -> bool:
     record = run.unit(step.id)
-    is_stand_in = step.unit.acquire is not None and bool(step.unit.acquire.step)
-    return is_stand_in and record.state is State.DONE and record.ref == member
+    acquire = step.unit.acquire
+    is_of_member = acquire is not None and bool(acquire.step) and not acquire.parent
+    return is_of_member and record.state is State.DONE and record.ref == member
 
 
 def _has_readers(plan: Plan, units: tuple[SealedStep, ...], resource: str) -> bool:

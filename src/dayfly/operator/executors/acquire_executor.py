@@ -101,7 +101,7 @@ class AcquireExecutor:
         """Return why the steps of a parent wait: the run can join none of the equal parents now."""
         if acquisition.template.sharing is None:
             return {}
-        place = self._parents.select(sight.run, acquisition)
+        place = self._parents.select(sight.run, acquisition, sight.now)
         return dict.fromkeys(acquisition.steps, place) if isinstance(place, UnitRefusal) else {}
 
     def _joined(self, sight: Sight, acquisition: Acquisition) -> RunObject | None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from dayfly.execute.acquire.acquisition import Acquisition, Template
 from dayfly.execute.acquire.members import Progress, has_room, is_held_by, join, may_claim, progress
 from dayfly.execute.pod import names
+from dayfly.execute.pod.read import parse_time
 from dayfly.kube.cache import ObjectChange
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.cluster import births
@@ -26,12 +27,23 @@ from dayfly.spec.kinds import PoolMemberSpec, RunSpec
 from dayfly.spec.lifecycle import API_VERSION, PARENT_KIND, Sharing, Target
 from dayfly.spec.run import Run
 
+# While a parent is this young, others wait for its first claim instead of creating the next parent, in milliseconds. A
+# birth that takes longer may be stalled.
+BIRTH_PATIENCE_MS = 60_000
+
 
 class ParentPlace(NamedTuple):
     """The place of a parent that a run may hold: its number, and the run of the parent if others have created it."""
 
     number: int
     run: RunObject | None = None
+
+
+class Obstacle(NamedTuple):
+    """Why a run may not hold an existing parent; `is_young` if it soon may."""
+
+    problem: str
+    is_young: bool = False
 
 
 class SharedParents:
@@ -49,45 +61,50 @@ class SharedParents:
 
     # --- selection --------------------------------------------------------------------------------------------------
 
-    def select(self, run: RunObject, acquisition: Acquisition) -> ParentPlace | UnitRefusal:
-        """Return the place that a run may take for a resource, or why it must wait. It is queued when that changes."""
+    def select(self, run: RunObject, acquisition: Acquisition, now: int) -> ParentPlace | UnitRefusal:
+        """Return the place that a run may take for a resource, or why it must wait. It is queued when that changes.
+
+        A run creates another parent only if the existing ones are full or ending, not if one is just being created.
+        """
         template, ledger = acquisition.template, run.ledger
-        sharing, free, obstacles = _sharing(template), 0, []
-        for number in range(1, sharing.max_parents + 1):
+        free, obstacles = 0, list[Obstacle]()
+        for number in range(1, _sharing(template).max_parents + 1):
             seen = self._cluster.holds.members.get(_name(template, number), ledger.target.namespace)
             if seen is None:
                 free = free or number
                 continue
-            place = self._place(seen, number, ledger, acquisition)
+            place = self._place(seen, number, ledger, acquisition, now)
             if isinstance(place, ParentPlace):
                 return place
             obstacles.append(place)
-        if free:
+        if free and not any(each.is_young for each in obstacles):
             return ParentPlace(free)
         key, name = (ledger.target.namespace, template.digest), run.metadata.name
         self._waiting.setdefault(key, set()).add(name)
         self._cluster.queue.add(name, after=PENDING_RECHECK_S)
-        message = messages.waits_for_parent(template.resource, tuple(obstacles))
+        message = messages.waits_for_parent(template.resource, tuple(each.problem for each in obstacles))
         return UnitRefusal(reason=Reason.WAITING_FOR_PARENT, message=message)
 
-    def _place(self, seen: PoolMemberObject, number: int, holder: Run, acquisition: Acquisition) -> ParentPlace | str:
+    def _place(
+        self, seen: PoolMemberObject, number: int, holder: Run, acquisition: Acquisition, now: int
+    ) -> ParentPlace | Obstacle:
         """Return the place of an existing parent if the run may hold it, or why it may not."""
         meta, template = seen.metadata, acquisition.template
         name, run = meta.name, self._cluster.ledger.get(names.run_name(meta.name, meta.uid))
         capacity = _sharing(template).capacity
         if run is None and has_finalizer(meta, TARGET_FINALIZER):
-            return f"the ledger of {name} is lost; restore it from a backup"
+            return Obstacle(f"the ledger of {name} is lost; restore it from a backup")
         if meta.deletion_timestamp or (run is not None and not _is_usable(run.ledger, template)):
             report = self._report_of(names.run_name(name, meta.uid))
-            return f"{name} is being deleted" + (
-                f" ({report.message})" if report is not None and report.message else ""
-            )
+            detail = f" ({report.message})" if report is not None and report.message else ""
+            return Obstacle(f"{name} is being deleted{detail}")
         if _is_maker(seen, holder, acquisition) and (run is None or is_held_by(run.ledger, *_key(holder, acquisition))):
             return ParentPlace(number)
         if run is None or not run.ledger.units:
-            return f"{name} is being created"
+            is_young = now - parse_time(meta.creation_timestamp) < BIRTH_PATIENCE_MS
+            return Obstacle(f"{name} is being created", is_young)
         if not has_room(run.ledger, capacity):
-            return f"{name} has {len(run.ledger.holders)} of {capacity} holders"
+            return Obstacle(f"{name} has {len(run.ledger.holders)} of {capacity} holders")
         return ParentPlace(number, run)
 
     # --- the entry of a holder --------------------------------------------------------------------------------------
@@ -98,7 +115,7 @@ class SharedParents:
         Raises:
             errors.ApiError: the entry may be missing. Another call completes it.
         """
-        place = self.select(run, acquisition)
+        place = self.select(run, acquisition, now)
         if isinstance(place, UnitRefusal):
             return ""
         if place.run is None:
