@@ -31,6 +31,7 @@ VARIABLES = {
     "storage-class": "standard",
     "machinery": "minicluster",
     "size": "4",
+    "server-image": "redis:7",
 }
 
 

@@ -5,7 +5,7 @@ from tests.simulator.bugs import Bug
 SHARING, TABLE, CLOSING = "plan/sharing.py", "plan/transitions.py", "plan/closed_run.py"
 MEMBERS = "execute/acquire/members.py"
 
-_CLOSES_WITH_HOLDERS = (SHARING, "elif not draft.run.holders:", "else:")
+_CLOSES_WITH_HOLDERS = (SHARING, "elif not draft.run.holders:", "elif draft.run.units or not draft.run.holders:")
 
 
 def _bug(name: str, *edits: tuple[str, str, str]) -> Bug:

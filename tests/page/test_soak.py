@@ -72,7 +72,7 @@ def test_a_day_of_changes_leaves_browser_and_server_as_they_were(server, browser
             visit.expected = driven.re.compile(visit.expected.pattern + "|ERR_INTERNET_DISCONNECTED|ERR_NETWORK")
             visit.page.clock.install()
             session.send("Performance.enable")
-        listed.open("/page/sandboxes", "text=/12\\d sandboxes/")
+        listed.open("/page/sandboxes?by=age", "text=/12\\d sandboxes/")
         one.open("/page/sandboxes/a-log?unit=mydb%2Fprovision", ".log pre:has-text('a line like any other')")
         came_back: list[str] = []
         listed.page.on("request", lambda asked: came_back.append(asked.url) if asked.url.endswith("/changes") else None)
