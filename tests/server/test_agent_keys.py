@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.server import specs
@@ -12,6 +14,9 @@ from tests.server.client import Client, serving
 from tests.server.fake_host import FakeHost
 
 from dayfly.server.http.route_table import ROUTES, is_for_agents
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 RESOURCE = {"name": "mydb", "plugin": "db", "params": {"size": "small"}}
 HOOK = {"name": "h", "script": "#!/bin/sh\n"}
@@ -183,6 +188,44 @@ def test_extension_reserves_budget_up_to_the_longest_ttl(db: Client):
     assert agent.call("POST", f"sandboxes/{name}/extend", {"seconds": 4 * 3600}).status == 409
     assert agent.call("POST", f"sandboxes/{name}/extend", {"seconds": 9 * 3600}).status == 400
     assert 7200 <= _ttl_seconds(agent.get(f"sandboxes/{name}")) <= 7320
+
+
+@pytest.fixture
+def pass_time(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Return a function that moves the server's clock forward by hours."""
+
+    def move_on(hours: float) -> None:
+        real = time.time_ns
+        monkeypatch.setattr(time, "time_ns", lambda: real() + round(hours * 3_600 * 1_000_000_000))
+
+    return move_on
+
+
+def used_hours(db: Client) -> float:
+    """Return the hours that the ended sandboxes of the only key lived."""
+    (key,) = db.get("keys")
+    return key["usedHours"]
+
+
+def test_agent_cannot_set_an_end_in_the_past(agent: Client, pass_time):
+    name = prefix(agent) + "a"
+    agent.put(f"sandboxes/{name}", specs.sandbox(ttl={"duration": "8h"}))
+    pass_time(7.9)
+    answer = agent.call("PUT", f"sandboxes/{name}", specs.sandbox(ttl={"duration": "1m"}))
+    assert (answer.status, "1m after the creation is in the past" in answer.error) == (400, True)
+    assert agent.get(f"sandboxes/{name}")["spec"]["ttl"]["duration"] == "8h"
+
+
+@pytest.mark.parametrize("ttl", [{"duration": "1m"}, {"duration": "1m", "offsetFrom": "updatedAt"}])
+def test_ttl_shortened_by_an_administrator_keeps_used_budget(
+    db: Client, agent: Client, host: FakeHost, pass_time, ttl: dict
+):
+    name = prefix(agent) + "a"
+    agent.put(f"sandboxes/{name}", specs.sandbox(ttl={"duration": "8h"}))
+    pass_time(7.9)
+    db.put(f"sandboxes/{name}", specs.sandbox(ttl=ttl))
+    delete(db, host, name)
+    assert 7.9 <= used_hours(db) < 8
 
 
 def _ttl_seconds(sandbox: dict) -> int:

@@ -127,6 +127,22 @@ def restrict(limits: AgentLimits, spec: SandboxSpec, labels: Mapping[str, str], 
     return spec
 
 
+def check_end(spec: SandboxSpec, created_at: int, now: int) -> None:
+    """Refuse a changed time to live that has already ended, because it would delete the sandbox.
+
+    Args:
+        spec: The changed spec; its time to live begins with the creation.
+        created_at: The creation, in Unix milliseconds.
+        now: Unix milliseconds.
+
+    Raises:
+        SpecError: it has ended.
+    """
+    if spec.ttl is not None and created_at + spec.ttl.seconds * 1000 <= now:
+        problem = f"{spec.ttl.duration} after the creation is in the past; give a longer time, or delete the sandbox"
+        raise SpecError(problem, ("spec", "ttl", "duration"))
+
+
 def check_resources(limits: AgentLimits, spec: SandboxSpec) -> None:
     """Refuse resources whose plugins, versions or params the key does not allow.
 

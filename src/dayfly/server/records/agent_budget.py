@@ -64,6 +64,15 @@ def reserve(rows: Rows, agent: Agent, record: RunRecord[Any], now: int) -> None:
         raise RequestError(409, f"{text}; give a shorter ttl, delete a sandbox, or ask an administrator for a new key")
 
 
+def needed_seconds(record: RunRecord[Any], now: int) -> int:
+    """Return the reservation of a sandbox: from its creation to its end, and at least the time that it has lived.
+
+    Otherwise a shorter time to live would return time that it has already used.
+    """
+    ends = -(-(record.ends_at - record.created_at) // 1000) if record.ends_at else record.reserved_seconds
+    return max(ends, _lived_seconds(record, now))
+
+
 def is_live(rows: Rows, session: str, now: int) -> bool:
     """Return whether a session has not expired."""
     query = rows.select(agent_sessions.c.id).where(agent_sessions.c.id == session, agent_sessions.c.expires_at > now)
@@ -73,6 +82,10 @@ def is_live(rows: Rows, session: str, now: int) -> bool:
 def charge(rows: Rows, record: RunRecord[Any], now: int) -> None:
     """Count the life of an ended sandbox as used by its key, at most the seconds that were reserved for it."""
     if record.reserved_seconds:
-        lived = min(record.reserved_seconds, max(now - record.created_at, 0) // 1000 + 1)
+        lived = min(record.reserved_seconds, _lived_seconds(record, now))
         this = rows.update(api_keys).where(api_keys.c.id == record.creator_key)
         rows.execute(this.values(used_seconds=api_keys.c.used_seconds + lived))
+
+
+def _lived_seconds(record: RunRecord[Any], now: int) -> int:
+    return max(now - record.created_at, 0) // 1000 + 1
