@@ -213,7 +213,17 @@ def test_agent_cannot_set_an_end_in_the_past(agent: Client, pass_time):
     pass_time(7.9)
     answer = agent.call("PUT", f"sandboxes/{name}", specs.sandbox(ttl={"duration": "1m"}))
     assert (answer.status, "1m after the creation is in the past" in answer.error) == (400, True)
+    create = {"If-None-Match": "*"}
+    repeated = agent.call("PUT", f"sandboxes/{name}", specs.sandbox(ttl={"duration": "1m"}), create)
+    assert repeated.status == 412, "a repeated create learns that the sandbox exists"
     assert agent.get(f"sandboxes/{name}")["spec"]["ttl"]["duration"] == "8h"
+
+
+def test_spec_without_ttl_keeps_the_stored_ttl(agent: Client):
+    name = prefix(agent) + "a"
+    agent.put(f"sandboxes/{name}", specs.sandbox(ttl=TTL))
+    assert agent.put(f"sandboxes/{name}", specs.sandbox())["spec"]["ttl"]["duration"] == "1h"
+    assert 22.9 < agent.get("/api/v2/orgs")["user"]["agent"]["hoursLeft"] <= 23
 
 
 @pytest.mark.parametrize("ttl", [{"duration": "1m"}, {"duration": "1m", "offsetFrom": "updatedAt"}])

@@ -103,7 +103,8 @@ class SandboxStrategy(Strategy[SandboxSpec]):
             own = {key: value for key, value in record.labels.items() if is_own_label(key)} if record else {}
             return msgspec.structs.replace(spec, labels=keep_own_labels(spec.labels, own))
         labels = record.labels if record else own_labels(agent.limits, agent.session)
-        spec = agent_limits.restrict(agent.limits, spec, labels, session=agent.session)
+        ttl = record.ttl if record else None
+        spec = agent_limits.restrict(agent.limits, spec, labels, session=agent.session, ttl=ttl)
         if record is not None and spec.ttl != record.ttl:
             agent_limits.check_end(spec, record.created_at, now_ms())
         return spec
