@@ -204,10 +204,6 @@ async def test_limits_of_the_key_hold_for_the_tools(world: Cli):
         wrong = [{"name": "db", "plugin": "other"}]
         assert "does not allow the plugin" in await agent.fail("create", name="a", resources=wrong)
         made = await agent.call("create", name="a", resources=DB, ttl="30m")
-        assert await agent.call("create", name="a", resources=DB, ttl="30m") | {"reason": "", "ready": 0} == made | {
-            "reason": "",
-            "ready": 0,
-        }
         assert "allows 1 sandbox" in await agent.fail("create", name="b", resources=DB)
         extended = await agent.call("extend", sandbox="a", minutes=50)
         assert extended["expires"] > made["expires"]
@@ -216,6 +212,25 @@ async def test_limits_of_the_key_hold_for_the_tools(world: Cli):
         assert (left["sandboxesLeft"], left["maxTtl"]) == (0, "1h")
         assert 98 < left["hoursLeft"] < 100
         assert (await agent.call("delete", sandbox="a"))["state"] == "deleting"
+
+
+async def test_repeated_create_does_not_change_the_sandbox(world: Cli):
+    async with connect(world, create_key(world)) as agent:
+        made = await agent.call("create", name="a", resources=DB, ttl="30m")
+        same = await agent.call("create", name="a", resources=DB, ttl="30m")
+        assert (same["sandbox"], same["expires"]) == (made["sandbox"], made["expires"])
+        assert same["note"] == "it exists already, and nothing was changed"
+        extended = await agent.call("extend", sandbox="a", minutes=60)
+        again = await agent.call("create", name="a", resources=DB, ttl="30m")
+        assert again["expires"] == extended["expires"]
+        assert "other values of ttl" in again["note"]
+        other = await agent.call("create", name="a", resources=[*DB, {"name": "more", "plugin": "db"}])
+        assert "other values of more" in other["note"]
+        sized = await agent.call("create", name="a", resources=[{**DB[0], "params": {"size": "big"}}])
+        assert "other values of db" in sized["note"]
+        await agent.call("delete", sandbox="a")
+        ending = await agent.call("create", name="a", resources=DB)
+        assert "being deleted" in ending["next"] or "note" not in ending
 
 
 def start_with_sandbox(world: Cli, *options: str) -> tuple[subprocess.Popen[bytes], str]:

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dayfly.client.errors import DayflyError, DeniedError, Exit
+from dayfly.client.errors import DayflyError, DeniedError, Exit, RefusedError
 from dayfly.client.json_client import JsonClient
 from dayfly.client.loop_io import LoopIo
 from dayfly.client.retry import RetryPolicy
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 TIMEOUT_S, PATIENCE_S = 10.0, 3.0
 # A lost renewal is repeated twice before the lease ends.
 RENEWALS_PER_LEASE = 3
+PRECONDITION_FAILED = 412
 KEY_ADVICE = "create one with: dayfly key create NAME --role agent --owner OWNER --plugin PLUGIN --budget HOURS"
 
 log = logging.getLogger(__name__)
@@ -66,6 +67,17 @@ class AgentApi:
     async def request(self, method: str, *path: str, body: Any = None, longer: float = 0, **query: object) -> Any:
         """Send a request below the organisation and return the JSON of the answer."""
         return await self._client.request(method, self._client.org_path(*path), query, body, longer=longer)
+
+    async def create_sandbox(self, name: str, spec: Mapping[str, Any]) -> tuple[Any, bool]:
+        """Create a sandbox. Return it, and whether it exists already; then nothing is changed."""
+        path = self._client.org_path("sandboxes", name)
+        only_new = {"If-None-Match": "*"}
+        try:
+            return await self._client.request("PUT", path, body={"spec": spec}, headers=only_new), False
+        except RefusedError as refusal:
+            if refusal.status != PRECONDITION_FAILED:
+                raise
+        return await self._client.request("GET", path), True
 
     async def usage(self) -> dict[str, Any]:
         """Return the limits of the key and the part that is used."""

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dayfly.cli import outputs
 from dayfly.client.errors import DayflyError, Exit, NotFoundError
+from dayfly.plan.reasons import Reason
 from dayfly.spec import documents
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.report import FAILED
+from dayfly.spec.run import Phase
+from dayfly.spec.sandbox import ttl_seconds
 from dayfly.spec.scalars import semver
 
 if TYPE_CHECKING:
@@ -83,13 +86,16 @@ class Tools:
         return _untrusted({"resources": found}, budget)
 
     async def create(self, name: str, resources: list[dict[str, Any]], ttl: str, cluster: str) -> dict[str, Any]:
-        """Create a sandbox and return before it is ready."""
+        """Create a sandbox and return before it is ready. An existing one is described and not changed."""
         full = self._api.full_name(name)
         spec: dict[str, Any] = {"cluster": cluster or await self._choose_cluster(), "resources": resources}
         if ttl:
             spec["ttl"] = {"duration": ttl}
-        made = await self._api.request("PUT", "sandboxes", full, body={"spec": spec})
-        return _describe(made) | {"next": "call connect, which waits until it is ready"}
+        made, exists = await self._api.create_sandbox(full, spec)
+        answer = _describe(made) | ({"note": _describe_existing(made["spec"], spec)} if exists else {})
+        if made["progress"]["phase"] != Phase.OPEN or made["status"]["reason"] == Reason.DELETING:
+            return answer | {"next": "it is being deleted: create it again later, or with another name"}
+        return answer | {"next": "call connect, which waits until it is ready"}
 
     async def wait(self, sandbox: str, seconds: int, progress: Progress) -> dict[str, Any]:
         """Wait until a sandbox is ready or has failed, at most `seconds`."""
@@ -229,6 +235,38 @@ def _describe(sandbox: Any) -> dict[str, Any]:
         "expires": status.get("scheduledDeleteTime", ""),
         **({"fromPool": [each["name"] for each in pooled]} if pooled else {}),
     }
+
+
+def _describe_existing(spec: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    """Return a note about a sandbox that exists already: the fields that differ from the wanted ones."""
+    resources, others = _resources(spec), _resources(wanted)
+    different = [] if spec["cluster"] == wanted["cluster"] else ["cluster"]
+    different += [name for name in resources | others if not _is_same(resources.get(name), others.get(name))]
+    if "ttl" in wanted and _lifetime(wanted) != _lifetime(spec):
+        different.append("ttl")
+    if not different:
+        return "it exists already, and nothing was changed"
+    return f"it exists already with other values of {', '.join(different)}, and nothing was changed"
+
+
+def _lifetime(spec: Mapping[str, Any]) -> int:
+    """Return the time to live in seconds; 0 without one."""
+    ttl = spec.get("ttl")
+    return ttl_seconds(ttl["duration"], ("ttl",)) if ttl else 0
+
+
+def _resources(spec: Mapping[str, Any]) -> dict[str, Any]:
+    return {each["name"]: each for each in spec.get("resources", ())}
+
+
+def _is_same(resource: Mapping[str, Any] | None, wanted: Mapping[str, Any] | None) -> bool:
+    """Return whether an existing resource is the wanted one, which may name no version."""
+    if resource is None or wanted is None:
+        return False
+    plugin, version = semver.split_reference(wanted["plugin"])
+    known, existing = semver.split_name(resource["plugin"])
+    is_plugin = plugin == known and version in (semver.LATEST, existing)
+    return is_plugin and resource.get("params", {}) == wanted["params"]
 
 
 def _untrusted(data: Mapping[str, Any], trusted: Mapping[str, Any]) -> dict[str, Any]:
