@@ -95,10 +95,22 @@ def test_agent_sends_no_secrets_and_abandons_no_cleanup(agent: Client):
 
 def test_version_pattern_limits_the_version_that_latest_means(db: Client):
     db.put("resource-plugins/db", specs.plugin("db@2.0.0"))
-    for pattern, status in (("db@2.*", 200), ("db@1.*", 400), ("db@0.*", 400)):
+    for pattern, used in (("db@2.*", "db@2.0.0"), ("db@0.*", "db"), ("db", "db@2.0.0")):
         agent = create_agent(db, plugins=[{"plugin": pattern, "params": {"size": ["*"]}}])
-        answer = agent.call("PUT", f"sandboxes/{prefix(agent)}a", specs.sandbox(ttl=TTL))
-        assert answer.status == status, (pattern, answer.body)
+        made = agent.put(f"sandboxes/{prefix(agent)}a", specs.sandbox(ttl=TTL))
+        assert [each["plugin"] for each in made["spec"]["resources"]] == [used]
+
+
+def test_error_names_no_version_or_plugin_outside_the_limits(db: Client):
+    for name in ("db@1.0.0", "db@2.7.0", "dbs", "dx@1.7.0"):
+        db.put(f"resource-plugins/{name.partition('@')[0]}", specs.plugin(name))
+    agent = create_agent(db, plugins=[{"plugin": "db@1.*"}, {"plugin": "dx@3.*"}])
+    for wanted in ("dx", "db@1.9.0", "dx@3.1.0"):
+        resources = [{"name": "mydb", "plugin": wanted}]
+        answer = agent.call("PUT", f"sandboxes/{prefix(agent)}a", specs.sandbox(ttl=TTL, resources=resources))
+        assert (answer.status, "that your key allows is published" in answer.error) == (400, True)
+        assert not any(word in answer.error for word in ("2.7.0", "dbs", "1.7.0"))
+        assert ("db@1.0.0" in answer.error) == (wanted == "db@1.9.0")
 
 
 def test_agent_sees_only_plugins_that_it_may_use(db: Client, agent: Client):

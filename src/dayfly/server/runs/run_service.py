@@ -310,7 +310,7 @@ class RunService(Generic[S]):
         target = link.compile_target() if link is not None else CompileTarget(publisher=who.org, declares=False)
 
         def compile_record(rows: Rows) -> tuple[RunRecord[S], Compiled]:
-            spec = self._strategy.resolve(rows, wanted.spec, target)
+            spec = self._strategy.resolve(rows, who, wanted.spec, target)
             self._strategy.check_resolved(who, spec)
             record = RunRecord(
                 org=who.org,

@@ -123,11 +123,11 @@ class SandboxStrategy(Strategy[SandboxSpec]):
             agent_budget.reserve(rows, agent, record, now)
         return record
 
-    def resolve(self, rows: Rows, spec: SandboxSpec, target: CompileTarget) -> SandboxSpec:
+    def resolve(self, rows: Rows, who: Actor, spec: SandboxSpec, target: CompileTarget) -> SandboxSpec:
         """Return a new spec with the versions of its plugins; refuse forks of undeclared baselines."""
-        faults = Faults()
+        faults, agent = Faults(), who.scope.agent
         with faults:
-            spec = run_specs.resolve(rows, spec)
+            spec = run_specs.resolve(rows, spec, agent.limits.allows_plugin if agent else None)
         with faults:
             if target.declares:
                 run_specs.check_baselines(rows, spec)
