@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.server import specs
+from tests.server import databases, specs
 from tests.server.agents import LIMITS, TTL, create_agent, delete, prefix
 from tests.server.client import Client, serving
 from tests.server.fake_host import FakeHost
@@ -229,6 +229,16 @@ def test_agent_cannot_set_an_end_in_the_past(agent: Client, pass_time):
     repeated = agent.call("PUT", f"sandboxes/{name}", specs.sandbox(ttl={"duration": "1m"}), create)
     assert repeated.status == 412, "a repeated create learns that the sandbox exists"
     assert agent.get(f"sandboxes/{name}")["spec"]["ttl"]["duration"] == "8h"
+
+
+@pytest.mark.parametrize("end", ["DELETE FROM api_keys", "UPDATE api_keys SET expires_at = 1"])
+def test_request_of_a_key_that_ends_meanwhile_stores_nothing(db: Client, agent: Client, host: FakeHost, end: str):
+    name = prefix(agent) + "a"
+    assert databases.sql(db.store, "SELECT name FROM api_keys") == [("bot",)]
+    host.on_admit = lambda: databases.sql(db.store, end)
+    answer = agent.call("PUT", f"sandboxes/{name}", specs.sandbox(ttl=TTL))
+    assert (answer.status, "revoked or has expired" in answer.error) == (401, True)
+    assert db.get("sandboxes") == []
 
 
 def test_spec_without_ttl_keeps_the_stored_ttl(agent: Client):
