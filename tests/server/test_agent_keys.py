@@ -316,6 +316,19 @@ def test_only_keys_for_agents_have_limits(client: Client):
     assert client.call("POST", "keys", scoped).status == 400
 
 
+def test_audit_log_has_the_limits_of_a_new_key(db: Client):
+    found = []
+    for limits in ({}, {}, {"maxTtl": "4h"}):
+        agent = create_agent(db, **limits)
+        entry = db.get("audit")["entries"][-1]
+        assert (entry["action"], entry["object"]) == (
+            "create",
+            f"keys/{agent.key.split('_')[1]} for agents of alice, 24 h",
+        )
+        found.append(entry["spec"])
+    assert found[0] == found[1] != found[2], "the digest contains all limits"
+
+
 def test_cluster_scope_limits_an_agent(db: Client):
     answer = db.call("POST", "keys", {"name": "b", "role": "agent", "limits": LIMITS, "scope": ["cluster:far*"]})
     agent = Client(db.port, db.store, answer.json["key"])
