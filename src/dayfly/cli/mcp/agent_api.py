@@ -111,6 +111,7 @@ class AgentSession:
         self._lease_s = lease_s
         self._current: _Session | None = None
         self._starting = asyncio.Lock()
+        self._is_closed = False
 
     @contextlib.asynccontextmanager
     async def use(self, _headers: Mapping[str, str] | None) -> AsyncIterator[AgentApi]:
@@ -120,6 +121,8 @@ class AgentSession:
             DayflyError: there is no session, or it has ended.
         """
         async with self._starting:
+            if self._is_closed:
+                raise DayflyError(Exit.FAILED, "dayfly mcp is ending, so nothing was changed")
             if self._current is None:
                 self._current = await self._start()
         session = self._current
@@ -133,13 +136,15 @@ class AgentSession:
             raise DayflyError(Exit.DENIED, message, "create them again; this starts another session") from fault
 
     async def close(self) -> None:
-        """End the session, which deletes all its sandboxes."""
-        if (session := self._current) is not None:
-            api = session.api
-            with contextlib.suppress(DayflyError):
-                if api.address.key != self._address.key:
-                    await api.request("DELETE", "sessions", api.session)
-            await self._forget(session)
+        """End the session, which deletes all its sandboxes. No other session is started after it."""
+        self._is_closed = True
+        async with self._starting:  # a session that is being started must be ended, too
+            if (session := self._current) is not None:
+                api = session.api
+                with contextlib.suppress(DayflyError):
+                    if api.address.key != self._address.key:
+                        await api.request("DELETE", "sessions", api.session)
+                await self._forget(session)
 
     async def _start(self) -> _Session:
         api = await AgentApi.open(self._address)

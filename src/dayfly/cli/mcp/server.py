@@ -177,6 +177,7 @@ async def serve_stdio(address: Address, lease_s: int) -> None:
         files.close()
         await session.close()
     if not serving.done():
+        files.close()  # a call may have been writing one
         os._exit(Exit.OK)  # the thread that reads stdin cannot be interrupted
     stopping.cancel()
     await serving
