@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import signal
 import stat
 import subprocess
@@ -273,6 +274,26 @@ def test_running_process_renews_its_session(world: Cli):
     assert world("wait", name, "--for", "deleted", "--timeout", "60s").code == 0
 
 
+def check_command(world: Cli, command: str, key: str) -> None:
+    """Check that a command of `connect` writes a private file outside of the working directory."""
+    program = world.folder / world.write("bin/dayfly", f'#!/bin/sh\nexec {shlex.join(COMMAND)} "$@"\n')
+    program.chmod(0o755)
+    folder = program.parent.parent / "empty"
+    folder.mkdir()
+    environment = world.environment(DAYFLY_API_KEY=key)
+    environment["PATH"] = f"{program.parent}:{environment['PATH']}"
+    script = ["sh", "-c", f"umask 022; {command} && umask"]
+    done = subprocess.run(script, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    path, mask = done.stdout.split()
+    file = Path(path)
+    try:
+        assert (stat.S_IMODE(file.stat().st_mode), int(mask, 8)) == (0o600, 0o022)
+        assert SECRET in file.read_text()
+        assert list(folder.iterdir()) == []
+    finally:
+        file.unlink()
+
+
 async def test_http_uses_only_the_key_of_each_request(world: Cli):
     key = create_key(world)
     # The process itself has the key of the home, with the role admin.
@@ -300,6 +321,7 @@ async def test_http_uses_only_the_key_of_each_request(world: Cli):
         connected = await agent.call("connect", sandbox="db")
         assert f"dayfly env {made['sandbox']} -o dotenv" in connected["command"]
         assert key["DAYFLY_API_KEY"] not in json.dumps(connected)
+        check_command(world, connected["command"], key["DAYFLY_API_KEY"])
         await agent.call("delete", sandbox="db")
     async with httpx2.AsyncClient() as http:
         rebound = await http.post(url, json={}, headers={"Host": "evil.example"})

@@ -1,4 +1,4 @@
-"""The end of `dayfly mcp`: no file and no session stays behind, whatever its calls are doing."""
+"""The end of `dayfly mcp` and of its sandboxes: no file and no session stays behind, whatever its calls are doing."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.cli.fake_server import Fake
 
 from dayfly.cli.mcp.agent_api import AgentSession
 from dayfly.cli.mcp.connection_files import ConnectionFiles
+from dayfly.cli.mcp.tools import Tools
 from dayfly.client.address import Address
 from dayfly.client.errors import DayflyError
 
@@ -70,3 +71,18 @@ def test_no_file_is_written_after_the_end():
     with pytest.raises(DayflyError, match="no file was written"):
         files.write("b", "B=2\n")
     assert not written.parent.exists()
+
+
+async def _ignore(_done: int, _total: int, _message: str) -> None:
+    pass
+
+
+@pytest.mark.parametrize("report", [{"uid": "u"}, {"uid": "u", "phase": "cleaned", "ready": False}])
+async def test_ended_sandbox_is_absent(fake: Fake, session: AgentSession, report: dict[str, Any]):
+    """A host forgets the reports of ended sandboxes after some time."""
+    fake.say("GET", "sandboxes/p-x/report", report)
+    async with session.use(None) as api:
+        tools = Tools(api, None)
+        for answer in (await tools.wait("x", 1, _ignore), await tools.connect("x", _ignore)):
+            assert answer == {"sandbox": "p-x", "state": "absent"}
+    await session.close()

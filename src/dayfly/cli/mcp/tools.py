@@ -101,6 +101,8 @@ class Tools:
         """Wait until a sandbox is ready or has failed, at most `seconds`."""
         name = self._api.full_name(sandbox)
         report = await self._wait(name, min(max(seconds, 1), MAX_WAIT_S), progress)
+        if report is None:
+            return _absent(name)
         state = {"sandbox": name, "ready": report["ready"], "reason": report["reason"], "phase": report["phase"]}
         state |= {"done": report["done"], "total": report["total"]}
         return _untrusted({"message": report["message"]}, state | ({} if report["ready"] else {"next": "wait or why"}))
@@ -109,14 +111,18 @@ class Tools:
         """Write the outputs of a ready sandbox to a private file, or return the command that does it elsewhere."""
         name = self._api.full_name(sandbox)
         report = await self._wait(name, MAX_WAIT_S, progress)
+        if report is None:
+            return _absent(name)
         if not report["ready"]:
             return {"sandbox": name, "ready": False, "reason": report["reason"], "next": "wait or why"}
         if self._files is None:
-            file = f"{name}.env"
             address = f"DAYFLY_URL={shlex.quote(self._api.address.url)} DAYFLY_ORG={shlex.quote(self._api.address.org)}"
-            command = f"umask 077; {address} dayfly env {name} -o dotenv >{file}"
+            write = f'{address} dayfly env {name} -o dotenv >"$file"'
+            # Only the user can read the file, and the shell of the agent keeps its umask.
+            command = f'(umask 077; file=$(mktemp) && {{ {write} && echo "$file" || {{ rm "$file"; exit 1; }}; }})'
             key = "set DAYFLY_API_KEY to your key in the environment of this command"
-            return {"sandbox": name, "ready": True, "command": command, "key": key}
+            use = "the command prints the path of the file: set -a; . FILE; set +a"
+            return {"sandbox": name, "ready": True, "command": command, "key": key, "use": use}
         found = outputs.variables(await self._api.request("GET", "sandboxes", name, "outputs"))
         path = self._files.write(name, "".join(outputs.format_dotenv(each) + "\n" for each in found))
         use = f"set -a; . {shlex.quote(str(path))}; set +a"
@@ -167,16 +173,17 @@ class Tools:
     async def delete(self, sandbox: str) -> dict[str, Any]:
         """Delete a sandbox of the session; its cleanup continues after the answer."""
         name = self._api.full_name(sandbox)
+        answer = {"sandbox": name, "state": "deleting"}
         try:
             await self._api.request("DELETE", "sandboxes", name)
-            state = "deleting"
         except NotFoundError:
-            state = "absent"
+            answer = _absent(name)
         if self._files is not None:
             self._files.remove(name)
-        return {"sandbox": name, "state": state}
+        return answer
 
     async def _wait(self, name: str, seconds: float, progress: Progress) -> Any:
+        """Return the report of a sandbox once it is ready or `seconds` are over; None if the sandbox has ended."""
         loop = asyncio.get_running_loop()
         after: int | None = None
         end = loop.time() + seconds
@@ -186,6 +193,8 @@ class Tools:
             report = await self._api.request(
                 "GET", "sandboxes", name, "report", longer=wait or 0, after=after, wait=wait
             )
+            if "ready" not in report or report["phase"] in (Phase.CLEANED, Phase.ABANDONED):
+                return None
             await progress(report["done"], report["total"], report["reason"])
             if report["ready"] or report["reason"] in FAILED or report["phase"] != "open" or left <= 1:
                 return report
@@ -235,6 +244,10 @@ def _describe(sandbox: Any) -> dict[str, Any]:
         "expires": status.get("scheduledDeleteTime", ""),
         **({"fromPool": [each["name"] for each in pooled]} if pooled else {}),
     }
+
+
+def _absent(name: str) -> dict[str, Any]:
+    return {"sandbox": name, "state": "absent"}
 
 
 def _describe_existing(spec: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
