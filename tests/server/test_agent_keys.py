@@ -232,7 +232,7 @@ def test_agent_cannot_set_an_end_in_the_past(agent: Client, pass_time):
 
 
 @pytest.mark.parametrize("end", ["DELETE FROM api_keys", "UPDATE api_keys SET expires_at = 1"])
-def test_request_of_a_key_that_ends_meanwhile_stores_nothing(db: Client, agent: Client, host: FakeHost, end: str):
+def test_request_of_a_revoked_key_stores_nothing(db: Client, agent: Client, host: FakeHost, end: str):
     name = prefix(agent) + "a"
     assert databases.sql(db.store, "SELECT name FROM api_keys") == [("bot",)]
     host.on_admit = lambda: databases.sql(db.store, end)
