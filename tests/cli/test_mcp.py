@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import signal
 import stat
 import subprocess
@@ -204,10 +205,6 @@ async def test_limits_of_the_key_hold_for_the_tools(world: Cli):
         wrong = [{"name": "db", "plugin": "other"}]
         assert "does not allow the plugin" in await agent.fail("create", name="a", resources=wrong)
         made = await agent.call("create", name="a", resources=DB, ttl="30m")
-        assert await agent.call("create", name="a", resources=DB, ttl="30m") | {"reason": "", "ready": 0} == made | {
-            "reason": "",
-            "ready": 0,
-        }
         assert "allows 1 sandbox" in await agent.fail("create", name="b", resources=DB)
         extended = await agent.call("extend", sandbox="a", minutes=50)
         assert extended["expires"] > made["expires"]
@@ -216,6 +213,25 @@ async def test_limits_of_the_key_hold_for_the_tools(world: Cli):
         assert (left["sandboxesLeft"], left["maxTtl"]) == (0, "1h")
         assert 98 < left["hoursLeft"] < 100
         assert (await agent.call("delete", sandbox="a"))["state"] == "deleting"
+
+
+async def test_repeated_create_does_not_change_the_sandbox(world: Cli):
+    async with connect(world, create_key(world)) as agent:
+        made = await agent.call("create", name="a", resources=DB, ttl="30m")
+        same = await agent.call("create", name="a", resources=DB, ttl="30m")
+        assert (same["sandbox"], same["expires"]) == (made["sandbox"], made["expires"])
+        assert same["note"] == "it exists already, and nothing was changed"
+        extended = await agent.call("extend", sandbox="a", minutes=60)
+        again = await agent.call("create", name="a", resources=DB, ttl="30m")
+        assert again["expires"] == extended["expires"]
+        assert "other values of ttl" in again["note"]
+        other = await agent.call("create", name="a", resources=[*DB, {"name": "more", "plugin": "db"}])
+        assert "other values of more" in other["note"]
+        sized = await agent.call("create", name="a", resources=[{**DB[0], "params": {"size": "big"}}])
+        assert "other values of db" in sized["note"]
+        await agent.call("delete", sandbox="a")
+        ending = await agent.call("create", name="a", resources=DB)
+        assert "being deleted" in ending["next"] or "note" not in ending
 
 
 def start_with_sandbox(world: Cli, *options: str) -> tuple[subprocess.Popen[bytes], str]:
@@ -258,6 +274,26 @@ def test_running_process_renews_its_session(world: Cli):
     assert world("wait", name, "--for", "deleted", "--timeout", "60s").code == 0
 
 
+def check_command(world: Cli, command: str, key: str) -> None:
+    """Check that a command of `connect` writes a private file outside of the working directory."""
+    program = world.folder / world.write("bin/dayfly", f'#!/bin/sh\nexec {shlex.join(COMMAND)} "$@"\n')
+    program.chmod(0o755)
+    folder = program.parent.parent / "empty"
+    folder.mkdir()
+    environment = world.environment(DAYFLY_API_KEY=key)
+    environment["PATH"] = f"{program.parent}:{environment['PATH']}"
+    script = ["sh", "-c", f"umask 022; {command} && umask"]
+    done = subprocess.run(script, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    path, mask = done.stdout.split()
+    file = Path(path)
+    try:
+        assert (stat.S_IMODE(file.stat().st_mode), int(mask, 8)) == (0o600, 0o022)
+        assert SECRET in file.read_text()
+        assert list(folder.iterdir()) == []
+    finally:
+        file.unlink()
+
+
 async def test_http_uses_only_the_key_of_each_request(world: Cli):
     key = create_key(world)
     # The process itself has the key of the home, with the role admin.
@@ -285,6 +321,7 @@ async def test_http_uses_only_the_key_of_each_request(world: Cli):
         connected = await agent.call("connect", sandbox="db")
         assert f"dayfly env {made['sandbox']} -o dotenv" in connected["command"]
         assert key["DAYFLY_API_KEY"] not in json.dumps(connected)
+        check_command(world, connected["command"], key["DAYFLY_API_KEY"])
         await agent.call("delete", sandbox="db")
     async with httpx2.AsyncClient() as http:
         rebound = await http.post(url, json={}, headers={"Host": "evil.example"})

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import pytest
-from tests.server import specs
+from tests.server import databases, specs
 from tests.server.agents import LIMITS, TTL, create_agent, delete, prefix
 from tests.server.client import Client, serving
 from tests.server.fake_host import FakeHost
 
 from dayfly.server.http.route_table import ROUTES, is_for_agents
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 RESOURCE = {"name": "mydb", "plugin": "db", "params": {"size": "small"}}
 HOOK = {"name": "h", "script": "#!/bin/sh\n"}
@@ -90,10 +95,22 @@ def test_agent_sends_no_secrets_and_abandons_no_cleanup(agent: Client):
 
 def test_version_pattern_limits_the_version_that_latest_means(db: Client):
     db.put("resource-plugins/db", specs.plugin("db@2.0.0"))
-    for pattern, status in (("db@2.*", 200), ("db@1.*", 400), ("db@0.*", 400)):
+    for pattern, used in (("db@2.*", "db@2.0.0"), ("db@0.*", "db"), ("db", "db@2.0.0")):
         agent = create_agent(db, plugins=[{"plugin": pattern, "params": {"size": ["*"]}}])
-        answer = agent.call("PUT", f"sandboxes/{prefix(agent)}a", specs.sandbox(ttl=TTL))
-        assert answer.status == status, (pattern, answer.body)
+        made = agent.put(f"sandboxes/{prefix(agent)}a", specs.sandbox(ttl=TTL))
+        assert [each["plugin"] for each in made["spec"]["resources"]] == [used]
+
+
+def test_error_names_no_version_or_plugin_outside_the_limits(db: Client):
+    for name in ("db@1.0.0", "db@2.7.0", "dbs", "dx@1.7.0"):
+        db.put(f"resource-plugins/{name.partition('@')[0]}", specs.plugin(name))
+    agent = create_agent(db, plugins=[{"plugin": "db@1.*"}, {"plugin": "dx@3.*"}])
+    for wanted in ("dx", "db@1.9.0", "dx@3.1.0"):
+        resources = [{"name": "mydb", "plugin": wanted}]
+        answer = agent.call("PUT", f"sandboxes/{prefix(agent)}a", specs.sandbox(ttl=TTL, resources=resources))
+        assert (answer.status, "that your key allows is published" in answer.error) == (400, True)
+        assert not any(word in answer.error for word in ("2.7.0", "dbs", "1.7.0"))
+        assert ("db@1.0.0" in answer.error) == (wanted == "db@1.9.0")
 
 
 def test_agent_sees_only_plugins_that_it_may_use(db: Client, agent: Client):
@@ -185,6 +202,64 @@ def test_extension_reserves_budget_up_to_the_longest_ttl(db: Client):
     assert 7200 <= _ttl_seconds(agent.get(f"sandboxes/{name}")) <= 7320
 
 
+@pytest.fixture
+def pass_time(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Return a function that moves the server's clock forward by hours."""
+
+    def move_on(hours: float) -> None:
+        real = time.time_ns
+        monkeypatch.setattr(time, "time_ns", lambda: real() + round(hours * 3_600 * 1_000_000_000))
+
+    return move_on
+
+
+def used_hours(db: Client) -> float:
+    """Return the hours that the ended sandboxes of the only key lived."""
+    (key,) = db.get("keys")
+    return key["usedHours"]
+
+
+def test_agent_cannot_set_an_end_in_the_past(agent: Client, pass_time):
+    name = prefix(agent) + "a"
+    agent.put(f"sandboxes/{name}", specs.sandbox(ttl={"duration": "8h"}))
+    pass_time(7.9)
+    answer = agent.call("PUT", f"sandboxes/{name}", specs.sandbox(ttl={"duration": "1m"}))
+    assert (answer.status, "1m after the creation is in the past" in answer.error) == (400, True)
+    create = {"If-None-Match": "*"}
+    repeated = agent.call("PUT", f"sandboxes/{name}", specs.sandbox(ttl={"duration": "1m"}), create)
+    assert repeated.status == 412, "a repeated create learns that the sandbox exists"
+    assert agent.get(f"sandboxes/{name}")["spec"]["ttl"]["duration"] == "8h"
+
+
+@pytest.mark.parametrize("end", ["DELETE FROM api_keys", "UPDATE api_keys SET expires_at = 1"])
+def test_request_of_a_revoked_key_stores_nothing(db: Client, agent: Client, host: FakeHost, end: str):
+    name = prefix(agent) + "a"
+    assert databases.sql(db.store, "SELECT name FROM api_keys") == [("bot",)]
+    host.on_admit = lambda: databases.sql(db.store, end)
+    answer = agent.call("PUT", f"sandboxes/{name}", specs.sandbox(ttl=TTL))
+    assert (answer.status, "revoked or has expired" in answer.error) == (401, True)
+    assert db.get("sandboxes") == []
+
+
+def test_spec_without_ttl_keeps_the_stored_ttl(agent: Client):
+    name = prefix(agent) + "a"
+    agent.put(f"sandboxes/{name}", specs.sandbox(ttl=TTL))
+    assert agent.put(f"sandboxes/{name}", specs.sandbox())["spec"]["ttl"]["duration"] == "1h"
+    assert 22.9 < agent.get("/api/v2/orgs")["user"]["agent"]["hoursLeft"] <= 23
+
+
+@pytest.mark.parametrize("ttl", [{"duration": "1m"}, {"duration": "1m", "offsetFrom": "updatedAt"}])
+def test_ttl_shortened_by_an_administrator_keeps_used_budget(
+    db: Client, agent: Client, host: FakeHost, pass_time, ttl: dict
+):
+    name = prefix(agent) + "a"
+    agent.put(f"sandboxes/{name}", specs.sandbox(ttl={"duration": "8h"}))
+    pass_time(7.9)
+    db.put(f"sandboxes/{name}", specs.sandbox(ttl=ttl))
+    delete(db, host, name)
+    assert 7.9 <= used_hours(db) < 8
+
+
 def _ttl_seconds(sandbox: dict) -> int:
     return int(sandbox["spec"]["ttl"]["duration"].removesuffix("m")) * 60
 
@@ -239,6 +314,19 @@ def test_only_keys_for_agents_have_limits(client: Client):
         assert client.call("POST", "keys", {"name": "bot", **body}).status == 400
     scoped = {"name": "bot", "role": "agent", "limits": LIMITS, "scope": ["name:a-*"]}
     assert client.call("POST", "keys", scoped).status == 400
+
+
+def test_audit_log_has_the_limits_of_a_new_key(db: Client):
+    found = []
+    for limits in ({}, {}, {"maxTtl": "4h"}):
+        agent = create_agent(db, **limits)
+        entry = db.get("audit")["entries"][-1]
+        assert (entry["action"], entry["object"]) == (
+            "create",
+            f"keys/{agent.key.split('_')[1]} for agents of alice, 24 h",
+        )
+        found.append(entry["spec"])
+    assert found[0] == found[1] != found[2], "the digest contains all limits"
 
 
 def test_cluster_scope_limits_an_agent(db: Client):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 import pytest
+from tests.server import databases
 from tests.server.client import Client
 from tests.server.fake_host import FakeHost
 from tests.server.test_organisations import key
@@ -11,6 +14,9 @@ from tests.server.test_organisations import key
 from dayfly.link import wire
 from dayfly.link.wire import Verdict
 from dayfly.spec.leak_report import LeakFinding, LeakReport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CHECK = "leakchecks/things"
 STEP = {"name": "a", "script": "#!/bin/sh\n"}
@@ -24,8 +30,10 @@ class FakeChecks:
     def __init__(self) -> None:
         self.orders: list[wire.LeakOrder] = []
         self.kept: dict[str, LeakReport] = {}
+        self.on_order: Callable[[], object] = lambda: None
 
     async def execute(self, order: wire.LeakOrder) -> Verdict:
+        self.on_order()
         self.orders.append(order)
         if isinstance(order, wire.PutLeakCheck):
             self.kept[order.name] = LeakReport(name=order.name, spec=order.spec, plugin=order.plugin)
@@ -146,6 +154,17 @@ def test_deleted_check_is_gone_at_its_host(db, host):
     assert db.call("GET", CHECK).status == 404
     assert db.call("DELETE", CHECK).status == 404
     assert db.call("POST", f"{CHECK}/sweep", {}).status == 404
+
+
+def test_audit_log_has_an_order_before_the_host_receives_it(db, host):
+    publish(db)
+    found: list[tuple[str, str]] = []
+    newest = "SELECT action, object FROM audit ORDER BY number DESC LIMIT 1"
+    assert databases.sql(db.store, newest) == [("publish", "resource-plugins/bucket@1.0.0")]
+    host.leak_checks.on_order = lambda: found.extend(databases.sql(db.store, newest))
+    db.put(CHECK, check())
+    db.delete(CHECK)
+    assert found == [("put", CHECK), ("delete", CHECK)]
 
 
 def test_host_without_leak_checks_refuses_them(db, host):

@@ -90,6 +90,7 @@ class JsonClient:
         query: Mapping[str, object] | None = None,
         body: Any = None,
         *,
+        headers: Mapping[str, str] | None = None,
         idempotent: bool | None = None,
         longer: float = 0,
         patience: float | None = None,
@@ -101,6 +102,7 @@ class JsonClient:
             path: From the server's root.
             query: Parameters that are None are left out.
             body: Sent as JSON; None for no body.
+            headers: Additional headers.
             idempotent: Whether the request may be executed twice; by default decided by the method.
             longer: Additional seconds for the response, for a request that lets the server wait.
             patience: Seconds from now in which the request may be retried; by default `RetryPolicy.patience`.
@@ -111,12 +113,13 @@ class JsonClient:
         """
         given = {name: _encode_parameter(value) for name, value in (query or {}).items() if value is not None}
         target = f"{path}?{urlencode(given, errors='replace')}" if given else path
-        headers = {
+        sent = {
             "Accept": "application/json",
             **self._headers(),
             **({} if body is None else {"Content-Type": "application/json"}),
+            **(headers or {}),
         }
-        request = ApiRequest(method, target, headers, None if body is None else HiddenBytes(json.dumps(body).encode()))
+        request = ApiRequest(method, target, sent, None if body is None else HiddenBytes(json.dumps(body).encode()))
         safe = method in _IDEMPOTENT if idempotent is None else idempotent
         response = await self._send_with_retries(request, safe=safe, longer=longer, patience=patience)
         return response.body or b"{}"

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dayfly.client.errors import DayflyError, DeniedError, Exit
+from dayfly.client.errors import DayflyError, DeniedError, Exit, RefusedError
 from dayfly.client.json_client import JsonClient
 from dayfly.client.loop_io import LoopIo
 from dayfly.client.retry import RetryPolicy
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 TIMEOUT_S, PATIENCE_S = 10.0, 3.0
 # A lost renewal is repeated twice before the lease ends.
 RENEWALS_PER_LEASE = 3
+PRECONDITION_FAILED = 412
 KEY_ADVICE = "create one with: dayfly key create NAME --role agent --owner OWNER --plugin PLUGIN --budget HOURS"
 
 log = logging.getLogger(__name__)
@@ -67,6 +68,17 @@ class AgentApi:
         """Send a request below the organisation and return the JSON of the answer."""
         return await self._client.request(method, self._client.org_path(*path), query, body, longer=longer)
 
+    async def create_sandbox(self, name: str, spec: Mapping[str, Any]) -> tuple[Any, bool]:
+        """Create a sandbox. Return it, and whether it exists already; then nothing is changed."""
+        path = self._client.org_path("sandboxes", name)
+        only_new = {"If-None-Match": "*"}
+        try:
+            return await self._client.request("PUT", path, body={"spec": spec}, headers=only_new), False
+        except RefusedError as refusal:
+            if refusal.status != PRECONDITION_FAILED:
+                raise
+        return await self._client.request("GET", path), True
+
     async def usage(self) -> dict[str, Any]:
         """Return the limits of the key and the part that is used."""
         found: dict[str, Any] = (await self._client.request("GET", "/api/v2/orgs"))["user"]["agent"]
@@ -99,6 +111,7 @@ class AgentSession:
         self._lease_s = lease_s
         self._current: _Session | None = None
         self._starting = asyncio.Lock()
+        self._is_closed = False
 
     @contextlib.asynccontextmanager
     async def use(self, _headers: Mapping[str, str] | None) -> AsyncIterator[AgentApi]:
@@ -108,6 +121,8 @@ class AgentSession:
             DayflyError: there is no session, or it has ended.
         """
         async with self._starting:
+            if self._is_closed:
+                raise DayflyError(Exit.FAILED, "dayfly mcp is ending, so nothing was changed")
             if self._current is None:
                 self._current = await self._start()
         session = self._current
@@ -121,13 +136,15 @@ class AgentSession:
             raise DayflyError(Exit.DENIED, message, "create them again; this starts another session") from fault
 
     async def close(self) -> None:
-        """End the session, which deletes all its sandboxes."""
-        if (session := self._current) is not None:
-            api = session.api
-            with contextlib.suppress(DayflyError):
-                if api.address.key != self._address.key:
-                    await api.request("DELETE", "sessions", api.session)
-            await self._forget(session)
+        """End the session, which deletes all its sandboxes. No other session is started after it."""
+        self._is_closed = True
+        async with self._starting:  # a session that is being started must be ended, too
+            if (session := self._current) is not None:
+                api = session.api
+                with contextlib.suppress(DayflyError):
+                    if api.address.key != self._address.key:
+                        await api.request("DELETE", "sessions", api.session)
+                await self._forget(session)
 
     async def _start(self) -> _Session:
         api = await AgentApi.open(self._address)

@@ -99,7 +99,7 @@ def build_server(access: Access, files: ConnectionFiles | None) -> MCPServer[Any
         ttl: Ttl = "",
         cluster: Annotated[str, Field(description="Only if there are several.")] = "",
     ) -> str:
-        """Create a sandbox with resources. Returns its name at once; call connect next. Safe to repeat."""
+        """Create a sandbox with resources. Returns its name at once; call connect next. It changes no existing one."""
         return await run(ctx, lambda tools: tools.create(name, _dump(resources), ttl, cluster))
 
     @tool(read=True)
@@ -177,6 +177,7 @@ async def serve_stdio(address: Address, lease_s: int) -> None:
         files.close()
         await session.close()
     if not serving.done():
+        files.close()  # a call may have been writing one
         os._exit(Exit.OK)  # the thread that reads stdin cannot be interrupted
     stopping.cancel()
     await serving

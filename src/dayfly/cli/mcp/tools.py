@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dayfly.cli import outputs
 from dayfly.client.errors import DayflyError, Exit, NotFoundError
+from dayfly.plan.reasons import Reason
 from dayfly.spec import documents
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.report import FAILED
+from dayfly.spec.run import Phase
+from dayfly.spec.sandbox import ttl_seconds
 from dayfly.spec.scalars import semver
 
 if TYPE_CHECKING:
@@ -83,18 +86,23 @@ class Tools:
         return _untrusted({"resources": found}, budget)
 
     async def create(self, name: str, resources: list[dict[str, Any]], ttl: str, cluster: str) -> dict[str, Any]:
-        """Create a sandbox and return before it is ready."""
+        """Create a sandbox and return before it is ready. An existing one is described and not changed."""
         full = self._api.full_name(name)
         spec: dict[str, Any] = {"cluster": cluster or await self._choose_cluster(), "resources": resources}
         if ttl:
             spec["ttl"] = {"duration": ttl}
-        made = await self._api.request("PUT", "sandboxes", full, body={"spec": spec})
-        return _describe(made) | {"next": "call connect, which waits until it is ready"}
+        made, exists = await self._api.create_sandbox(full, spec)
+        answer = _describe(made) | ({"note": _describe_existing(made["spec"], spec)} if exists else {})
+        if made["progress"]["phase"] != Phase.OPEN or made["status"]["reason"] == Reason.DELETING:
+            return answer | {"next": "it is being deleted: create it again later, or with another name"}
+        return answer | {"next": "call connect, which waits until it is ready"}
 
     async def wait(self, sandbox: str, seconds: int, progress: Progress) -> dict[str, Any]:
         """Wait until a sandbox is ready or has failed, at most `seconds`."""
         name = self._api.full_name(sandbox)
         report = await self._wait(name, min(max(seconds, 1), MAX_WAIT_S), progress)
+        if report is None:
+            return _absent(name)
         state = {"sandbox": name, "ready": report["ready"], "reason": report["reason"], "phase": report["phase"]}
         state |= {"done": report["done"], "total": report["total"]}
         return _untrusted({"message": report["message"]}, state | ({} if report["ready"] else {"next": "wait or why"}))
@@ -103,14 +111,18 @@ class Tools:
         """Write the outputs of a ready sandbox to a private file, or return the command that does it elsewhere."""
         name = self._api.full_name(sandbox)
         report = await self._wait(name, MAX_WAIT_S, progress)
+        if report is None:
+            return _absent(name)
         if not report["ready"]:
             return {"sandbox": name, "ready": False, "reason": report["reason"], "next": "wait or why"}
         if self._files is None:
-            file = f"{name}.env"
             address = f"DAYFLY_URL={shlex.quote(self._api.address.url)} DAYFLY_ORG={shlex.quote(self._api.address.org)}"
-            command = f"umask 077; {address} dayfly env {name} -o dotenv >{file}"
+            write = f'{address} dayfly env {name} -o dotenv >"$file"'
+            # Only the user can read the file, and the shell of the agent keeps its umask.
+            command = f'(umask 077; file=$(mktemp) && {{ {write} && echo "$file" || {{ rm "$file"; exit 1; }}; }})'
             key = "set DAYFLY_API_KEY to your key in the environment of this command"
-            return {"sandbox": name, "ready": True, "command": command, "key": key}
+            use = "the command prints the path of the file: set -a; . FILE; set +a"
+            return {"sandbox": name, "ready": True, "command": command, "key": key, "use": use}
         found = outputs.variables(await self._api.request("GET", "sandboxes", name, "outputs"))
         path = self._files.write(name, "".join(outputs.format_dotenv(each) + "\n" for each in found))
         use = f"set -a; . {shlex.quote(str(path))}; set +a"
@@ -161,16 +173,17 @@ class Tools:
     async def delete(self, sandbox: str) -> dict[str, Any]:
         """Delete a sandbox of the session; its cleanup continues after the answer."""
         name = self._api.full_name(sandbox)
+        answer = {"sandbox": name, "state": "deleting"}
         try:
             await self._api.request("DELETE", "sandboxes", name)
-            state = "deleting"
         except NotFoundError:
-            state = "absent"
+            answer = _absent(name)
         if self._files is not None:
             self._files.remove(name)
-        return {"sandbox": name, "state": state}
+        return answer
 
     async def _wait(self, name: str, seconds: float, progress: Progress) -> Any:
+        """Return the report of a sandbox once it is ready or `seconds` are over; None if the sandbox has ended."""
         loop = asyncio.get_running_loop()
         after: int | None = None
         end = loop.time() + seconds
@@ -180,6 +193,8 @@ class Tools:
             report = await self._api.request(
                 "GET", "sandboxes", name, "report", longer=wait or 0, after=after, wait=wait
             )
+            if "ready" not in report or report["phase"] in (Phase.CLEANED, Phase.ABANDONED):
+                return None
             await progress(report["done"], report["total"], report["reason"])
             if report["ready"] or report["reason"] in FAILED or report["phase"] != "open" or left <= 1:
                 return report
@@ -229,6 +244,42 @@ def _describe(sandbox: Any) -> dict[str, Any]:
         "expires": status.get("scheduledDeleteTime", ""),
         **({"fromPool": [each["name"] for each in pooled]} if pooled else {}),
     }
+
+
+def _absent(name: str) -> dict[str, Any]:
+    return {"sandbox": name, "state": "absent"}
+
+
+def _describe_existing(spec: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    """Return a note about a sandbox that exists already: the fields that differ from the wanted ones."""
+    resources, others = _resources(spec), _resources(wanted)
+    different = [] if spec["cluster"] == wanted["cluster"] else ["cluster"]
+    different += [name for name in resources | others if not _is_same(resources.get(name), others.get(name))]
+    if "ttl" in wanted and _lifetime(wanted) != _lifetime(spec):
+        different.append("ttl")
+    if not different:
+        return "it exists already, and nothing was changed"
+    return f"it exists already with other values of {', '.join(different)}, and nothing was changed"
+
+
+def _lifetime(spec: Mapping[str, Any]) -> int:
+    """Return the time to live in seconds; 0 without one."""
+    ttl = spec.get("ttl")
+    return ttl_seconds(ttl["duration"], ("ttl",)) if ttl else 0
+
+
+def _resources(spec: Mapping[str, Any]) -> dict[str, Any]:
+    return {each["name"]: each for each in spec.get("resources", ())}
+
+
+def _is_same(resource: Mapping[str, Any] | None, wanted: Mapping[str, Any] | None) -> bool:
+    """Return whether an existing resource is the wanted one, which may name no version."""
+    if resource is None or wanted is None:
+        return False
+    plugin, version = semver.split_reference(wanted["plugin"])
+    known, existing = semver.split_name(resource["plugin"])
+    is_plugin = plugin == known and version in (semver.LATEST, existing)
+    return is_plugin and resource.get("params", {}) == wanted["params"]
 
 
 def _untrusted(data: Mapping[str, Any], trusted: Mapping[str, Any]) -> dict[str, Any]:

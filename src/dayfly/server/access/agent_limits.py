@@ -98,7 +98,9 @@ def parse(body: Any, keys: Path = ("limits",)) -> AgentLimits:
     return found
 
 
-def restrict(limits: AgentLimits, spec: SandboxSpec, labels: Mapping[str, str], *, session: str) -> SandboxSpec:
+def restrict(
+    limits: AgentLimits, spec: SandboxSpec, labels: Mapping[str, str], *, session: str, ttl: Ttl | None = None
+) -> SandboxSpec:
     """Return the spec of a sandbox as a key with these limits may store it.
 
     Args:
@@ -106,6 +108,7 @@ def restrict(limits: AgentLimits, spec: SandboxSpec, labels: Mapping[str, str], 
         spec: As it was given.
         labels: The labels of the stored sandbox, or those of the server for a new one. The key cannot change them.
         session: The session of the request; empty without one. In a session, `ttl` is optional.
+        ttl: The time to live of the stored sandbox, which a spec without one keeps.
 
     Raises:
         SpecError: for each part that the key does not allow.
@@ -120,11 +123,29 @@ def restrict(limits: AgentLimits, spec: SandboxSpec, labels: Mapping[str, str], 
         problem = f"your key allows {limits.max_resources} resource(s) in a sandbox; create several sandboxes"
         faults.found.append(SpecError(problem, ("spec", "resources")))
     with faults:
-        spec = msgspec.structs.replace(spec, ttl=_restrict_ttl(limits, spec.ttl, session))
+        if spec.ttl is not None or ttl is None:
+            ttl = _restrict_ttl(limits, spec.ttl, session)
+        spec = msgspec.structs.replace(spec, ttl=ttl)
     with faults:
         check_resources(limits, spec)
     faults.settle()
     return spec
+
+
+def check_end(spec: SandboxSpec, created_at: int, now: int) -> None:
+    """Refuse a changed time to live that has already ended, because it would delete the sandbox.
+
+    Args:
+        spec: The changed spec; its time to live begins with the creation.
+        created_at: The creation, in Unix milliseconds.
+        now: Unix milliseconds.
+
+    Raises:
+        SpecError: it has ended.
+    """
+    if spec.ttl is not None and created_at + spec.ttl.seconds * 1000 <= now:
+        problem = f"{spec.ttl.duration} after the creation is in the past; give a longer time, or delete the sandbox"
+        raise SpecError(problem, ("spec", "ttl", "duration"))
 
 
 def check_resources(limits: AgentLimits, spec: SandboxSpec) -> None:

@@ -162,13 +162,11 @@ def create(
         "expires_at": now + seconds * 1000 if seconds else None,
     }
     rows.insert(api_keys, row)
-    audit.append(
-        rows,
-        who,
-        "create",
-        f"keys/{id_}",
-        " ".join([str(row["role"]) if limits else role.api_name, *scope.terms, name]),
-    )
+    what, spec = f"keys/{id_}", " ".join([role.api_name, *scope.terms, name])
+    if limits:
+        what += f" for agents of {limits.owner}, {limits.budget_hours} h"
+        spec = str(row["scope"])
+    audit.append(rows, who, "create", what, spec)
     return f"{PREFIX}_{id_}_{secret}", id_
 
 

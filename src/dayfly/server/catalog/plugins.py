@@ -30,7 +30,7 @@ from dayfly.spec.plugin import Plugin, PluginSpec
 from dayfly.spec.scalars import semver
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from sqlalchemy import Row
     from starlette.requests import Request
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from dayfly.server.access.scopes import Scope
     from dayfly.server.db.rows import Rows
     from dayfly.server.db.store import OrgStore, Store
+
+    Allows = Callable[[str], bool]
 
 ALL = "all"
 
@@ -186,15 +188,20 @@ def _object(plugin: Plugin) -> str:
     return f"resource-plugins/{plugin.name}@{plugin.version}"
 
 
-def resolve(rows: Rows, reference: str) -> Plugin | None:
+def resolve(rows: Rows, reference: str, allows: Allows | None = None) -> Plugin | None:
     """Return the published plugin for `name[@version]`, without a version the highest one; None if there is none.
+
+    Args:
+        rows: The rows of its organisation.
+        reference: As in a spec.
+        allows: Whether a version counts, as `NAME@VERSION`. By default all do.
 
     Raises:
         UnreadableError: this version of Dayfly cannot read it.
     """
     name, version = semver.split_reference(reference)
     query = rows.select(plugins.c.version).where(plugins.c.name == name)
-    known = list(rows.execute(query).scalars())
+    known = [each for each in rows.execute(query).scalars() if allows is None or allows(f"{name}@{each}")]
     if version == semver.LATEST and known:
         version = max(known, key=semver.order)
     if version not in known:
@@ -208,11 +215,12 @@ def add_parents(rows: Rows, known: Mapping[tuple[str, str], Plugin]) -> dict[tup
     return compiler.add_parents(known, lambda name, version: resolve(rows, f"{name}@{version}"))
 
 
-def versions(rows: Rows) -> dict[str, list[str]]:
-    """Return the published versions of each plugin, the highest first."""
+def versions(rows: Rows, allows: Allows | None = None) -> dict[str, list[str]]:
+    """Return the published versions of each plugin that count, as in `resolve`, the highest first."""
     found: dict[str, list[str]] = {}
     for row in rows.execute(rows.select(plugins.c.name, plugins.c.version).order_by(plugins.c.name)):
-        found.setdefault(row.name, []).append(row.version)
+        if allows is None or allows(f"{row.name}@{row.version}"):
+            found.setdefault(row.name, []).append(row.version)
     return {name: sorted(known, key=semver.order, reverse=True) for name, known in found.items()}
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from dayfly.compile import Compiled, CompiledPool
     from dayfly.link.transport import CompileTarget
+    from dayfly.server.catalog.plugins import Allows
     from dayfly.server.db.rows import Rows
     from dayfly.server.records.run_records import RunRecord
     from dayfly.spec.plugin import Plugin
@@ -41,8 +42,13 @@ class CompiledRun(NamedTuple):
     keys: Mapping[str, Sequence[str]]
 
 
-def resolve(rows: Rows, spec: SandboxSpec) -> SandboxSpec:
+def resolve(rows: Rows, spec: SandboxSpec, allows: Allows | None = None) -> SandboxSpec:
     """Return the spec with the version of each plugin: the highest version if the spec names none.
+
+    Args:
+        rows: The rows of its organisation.
+        spec: As it was given.
+        allows: Whether the caller may use a version, as `NAME@VERSION`. All others do not exist for the caller.
 
     Raises:
         SpecError: for each plugin that is not published.
@@ -52,7 +58,7 @@ def resolve(rows: Rows, spec: SandboxSpec) -> SandboxSpec:
     for index, resource in enumerate(spec.resources):
         with faults:
             if resource.plugin:
-                plugin = _require_published(rows, resource.plugin, ("spec", "resources", index, "plugin"))
+                plugin = _require_published(rows, resource.plugin, ("spec", "resources", index, "plugin"), allows)
                 resource = msgspec.structs.replace(resource, plugin=f"{plugin.name}@{plugin.version}")  # noqa: PLW2901
             found.append(resource)
     faults.settle()
@@ -253,13 +259,16 @@ def _first_difference(before: Any, after: Any, keys: Path) -> Path:
     return keys
 
 
-def _require_published(rows: Rows, reference: str, keys: Path) -> Plugin:
-    plugin = plugins.resolve(rows, reference)
+def _require_published(rows: Rows, reference: str, keys: Path, allows: Allows | None = None) -> Plugin:
+    plugin = plugins.resolve(rows, reference, allows)
     if plugin is None:
         name, version = semver.split_reference(reference)
-        known = plugins.versions(rows)
+        known = plugins.versions(rows, allows)
         versions = [f"{name}@{each}" for each in known.get(name, ())]
         close = suggest(f"{name}@{version}", versions) if versions else suggest(name, known)
         hint = f" ({close})" if known else ""
+        if allows is not None:
+            problem = f"no plugin {quote(reference)} that your key allows is published here"
+            raise SpecError(f"{problem}; ask an administrator to publish it{hint}", keys)
         raise SpecError(f"no plugin {quote(reference)} is published here; apply its file first{hint}", keys)
     return plugin

@@ -86,19 +86,19 @@ class LeakCheckApi:
             raise SpecError(problem, ("spec", "cluster"))
         publisher = link.compile_target().publisher
         order = await self._store.for_org(who.org).read(lambda rows: _compile(rows, check, publisher))
-        await self._order(link, order)
         stored = msgspec.json.encode(check)
         await self._store.for_org(who.org).write(
             lambda rows: audit.append(rows, who, "put", f"leakchecks/{name}", stored)
         )
+        await self._order(link, order)
         return _describe((await self._find(request))[1])
 
     async def delete(self, request: Request) -> Any:
         who, (link, report) = audit.get_actor(request), await self._find(request)
-        await self._order(link, wire.DropLeakCheck(uid=_uid(report.name), name=report.name))
         await self._store.for_org(who.org).write(
             lambda rows: audit.append(rows, who, "delete", f"leakchecks/{report.name}")
         )
+        await self._order(link, wire.DropLeakCheck(uid=_uid(report.name), name=report.name))
         return {}
 
     async def sweep(self, request: Request) -> Any:

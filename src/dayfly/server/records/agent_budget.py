@@ -46,7 +46,7 @@ def read_usage(rows: Rows, key: str, without: str = "") -> KeyUsage:
 
 
 def reserve(rows: Rows, agent: Agent, record: RunRecord[Any], now: int) -> None:
-    """Refuse a new or changed sandbox that exceeds the limits of its key, or whose session is over.
+    """Refuse a new or changed sandbox that exceeds the limits of its key, or whose key or session is over.
 
     Raises:
         RequestError: it does.
@@ -54,6 +54,8 @@ def reserve(rows: Rows, agent: Agent, record: RunRecord[Any], now: int) -> None:
     limits, usage = agent.limits, read_usage(rows, agent.key, record.uid)
     if agent.session and not is_live(rows, agent.session, now):
         raise RequestError(401, SESSION_OVER)
+    if not _is_valid(rows, agent.key, now):
+        raise RequestError(401, "the key has been revoked or has expired; nothing was changed")
     if record.revision == 0 and usage.sandboxes >= limits.max_sandboxes:
         text = f"your key allows {limits.max_sandboxes} sandbox(es) at a time, and there are {usage.sandboxes}"
         raise RequestError(409, f"{text}, also of other sessions; delete one, and retry once it is gone")
@@ -62,6 +64,15 @@ def reserve(rows: Rows, agent: Agent, record: RunRecord[Any], now: int) -> None:
         text = f"your key has {max(left, 0) / HOUR_S:.1f} of {limits.budget_hours} h left, and this needs "
         text += f"{record.reserved_seconds / HOUR_S:.1f} h"
         raise RequestError(409, f"{text}; give a shorter ttl, delete a sandbox, or ask an administrator for a new key")
+
+
+def needed_seconds(record: RunRecord[Any], now: int) -> int:
+    """Return the reservation of a sandbox: from its creation to its end, and at least the time that it has lived.
+
+    Otherwise a shorter time to live would return time that it has already used.
+    """
+    ends = -(-(record.ends_at - record.created_at) // 1000) if record.ends_at else record.reserved_seconds
+    return max(ends, _lived_seconds(record, now))
 
 
 def is_live(rows: Rows, session: str, now: int) -> bool:
@@ -73,6 +84,16 @@ def is_live(rows: Rows, session: str, now: int) -> bool:
 def charge(rows: Rows, record: RunRecord[Any], now: int) -> None:
     """Count the life of an ended sandbox as used by its key, at most the seconds that were reserved for it."""
     if record.reserved_seconds:
-        lived = min(record.reserved_seconds, max(now - record.created_at, 0) // 1000 + 1)
+        lived = min(record.reserved_seconds, _lived_seconds(record, now))
         this = rows.update(api_keys).where(api_keys.c.id == record.creator_key)
         rows.execute(this.values(used_seconds=api_keys.c.used_seconds + lived))
+
+
+def _is_valid(rows: Rows, key: str, now: int) -> bool:
+    """Return whether a key still exists and has not expired. It may have been revoked since the request began."""
+    lives = sa.or_(api_keys.c.expires_at.is_(None), api_keys.c.expires_at > now)
+    return rows.execute(rows.select(api_keys.c.id).where(api_keys.c.id == key, lives)).one_or_none() is not None
+
+
+def _lived_seconds(record: RunRecord[Any], now: int) -> int:
+    return max(now - record.created_at, 0) // 1000 + 1

@@ -76,7 +76,7 @@ class PoolStrategy(Strategy[ResourcePoolSpec]):
             raise SpecError(f"cluster {quote(spec.cluster)} cannot run this: {NO_POOLS}", ("spec", "cluster"))
         return spec.cluster
 
-    def resolve(self, rows: Rows, spec: ResourcePoolSpec, target: CompileTarget) -> ResourcePoolSpec:
+    def resolve(self, rows: Rows, _who: Actor, spec: ResourcePoolSpec, target: CompileTarget) -> ResourcePoolSpec:
         """Return the spec; refuse a pool that would never be used because of another one."""
         _refuse_duplicate(rows, spec, target)
         return spec

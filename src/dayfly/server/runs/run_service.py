@@ -132,8 +132,8 @@ class RunService(Generic[S]):
             self._refuse_elsewhere(who, wanted.spec.cluster, record)
             if wanted.secrets and who.scope.agent:
                 raise RequestError(403, "a key for agents cannot send secrets; leave them out")
-            wanted = wanted._replace(spec=self._strategy.restrict(who, wanted.spec, record))
             when.check(record.version if record else None)
+            wanted = wanted._replace(spec=self._strategy.restrict(who, wanted.spec, record))
             if record is None:
                 return await self._create(who, name, wanted)
             await self._refuse_if_ending(record)
@@ -310,7 +310,7 @@ class RunService(Generic[S]):
         target = link.compile_target() if link is not None else CompileTarget(publisher=who.org, declares=False)
 
         def compile_record(rows: Rows) -> tuple[RunRecord[S], Compiled]:
-            spec = self._strategy.resolve(rows, wanted.spec, target)
+            spec = self._strategy.resolve(rows, who, wanted.spec, target)
             self._strategy.check_resolved(who, spec)
             record = RunRecord(
                 org=who.org,

@@ -102,7 +102,7 @@ class Strategy(abc.ABC, Generic[S]):
         """
         return record
 
-    def resolve(self, _rows: Rows, spec: S, _target: CompileTarget) -> S:
+    def resolve(self, _rows: Rows, _who: Actor, spec: S, _target: CompileTarget) -> S:
         """Return a new spec as it will be stored, for a host with that compile target."""
         return spec
 

@@ -103,7 +103,11 @@ class SandboxStrategy(Strategy[SandboxSpec]):
             own = {key: value for key, value in record.labels.items() if is_own_label(key)} if record else {}
             return msgspec.structs.replace(spec, labels=keep_own_labels(spec.labels, own))
         labels = record.labels if record else own_labels(agent.limits, agent.session)
-        return agent_limits.restrict(agent.limits, spec, labels, session=agent.session)
+        ttl = record.ttl if record else None
+        spec = agent_limits.restrict(agent.limits, spec, labels, session=agent.session, ttl=ttl)
+        if record is not None and spec.ttl != record.ttl:
+            agent_limits.check_end(spec, record.created_at, now_ms())
+        return spec
 
     def check_resolved(self, who: Actor, spec: SandboxSpec) -> None:
         if (agent := who.scope.agent) is not None:
@@ -111,20 +115,19 @@ class SandboxStrategy(Strategy[SandboxSpec]):
 
     def reserve(self, rows: Rows, who: Actor, record: RunRecord[SandboxSpec]) -> RunRecord[SandboxSpec]:
         """Reserve the time to live of a sandbox of an agent, also if another key changes it."""
-        agent = who.scope.agent
+        agent, now = who.scope.agent, now_ms()
         if agent is None and not record.reserved_seconds:
             return record
-        seconds = record.ttl.seconds if record.ttl else record.reserved_seconds
-        record = msgspec.structs.replace(record, reserved_seconds=seconds)
+        record = msgspec.structs.replace(record, reserved_seconds=agent_budget.needed_seconds(record, now))
         if agent is not None:
-            agent_budget.reserve(rows, agent, record, now_ms())
+            agent_budget.reserve(rows, agent, record, now)
         return record
 
-    def resolve(self, rows: Rows, spec: SandboxSpec, target: CompileTarget) -> SandboxSpec:
+    def resolve(self, rows: Rows, who: Actor, spec: SandboxSpec, target: CompileTarget) -> SandboxSpec:
         """Return a new spec with the versions of its plugins; refuse forks of undeclared baselines."""
-        faults = Faults()
+        faults, agent = Faults(), who.scope.agent
         with faults:
-            spec = run_specs.resolve(rows, spec)
+            spec = run_specs.resolve(rows, spec, agent.limits.allows_plugin if agent else None)
         with faults:
             if target.declares:
                 run_specs.check_baselines(rows, spec)
