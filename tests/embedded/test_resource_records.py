@@ -159,6 +159,14 @@ async def test_steps_get_a_token_that_this_home_can_verify(machine):
     assert verified_host(key, token, identity) == host
 
 
+async def test_steps_of_a_hook_get_no_token(machine):
+    say = 'echo "token=$DAYFLY_RESOURCE_TOKEN" >> "$JOURNAL"'
+    await machine.host.offer(doc.offer(doc.resource("", [doc.step("make", say)])))
+    await machine.ready()
+    assert machine.lines() == ["token="]
+    await machine.finish()
+
+
 async def test_steps_of_a_document_with_a_resource_id_get_that_id(machine):
     say = 'echo "$DAYFLY_RESOURCE_ID,$DAYFLY_RESOURCE_TOKEN" >> "$JOURNAL"'
     other = msgspec.structs.replace(doc.resource("a", [doc.step("make", say)]), resource_id="0" * 26)
