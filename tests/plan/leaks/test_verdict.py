@@ -107,6 +107,28 @@ def test_original_is_not_deleted_while_a_copy_of_its_tags_exists():
     assert [(each.verdict, each.is_deletable) for each in found] == [(Verdict.ORPHAN, False)] * 2
 
 
+RESCUED = Thing(ID, f"dayfly-{ID}-rescue", OLD)
+
+
+@pytest.mark.parametrize(
+    ("now_listed", "before"),
+    [
+        ((ORPHAN, RESCUED._replace(created=NOW - GRACE)), (ORPHAN, RESCUED)),
+        ((ORPHAN, RESCUED._replace(created=NOW + 1)), (ORPHAN, RESCUED)),
+        ((ORPHAN, RESCUED), (ORPHAN,)),
+        ((ORPHAN, RESCUED, RESCUED), (ORPHAN, RESCUED, RESCUED)),
+    ],
+    ids=["young", "from the future", "in one list", "named twice"],
+)
+def test_orphan_is_not_deleted_while_a_thing_with_its_id_is_no_orphan(
+    now_listed: tuple[Thing, ...], before: tuple[Thing, ...]
+):
+    """A person restores a thing under a name with the same ID, and with its tags."""
+    found = judge(listed(SECOND, *now_listed), listed(FIRST, *before), {ID: RECORDED}, (), RULES, NOW)
+    assert {each.verdict for each in found} == {Verdict.ORPHAN, Verdict.UNKNOWN}
+    assert not any(each.is_deletable for each in found)
+
+
 def test_lists_that_may_come_from_one_cache_prove_nothing():
     assert verdict_of(first=SECOND - 59_999).verdict is Verdict.UNKNOWN
     assert verdict_of(first=SECOND - 60_000).verdict is Verdict.ORPHAN

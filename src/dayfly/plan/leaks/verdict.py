@@ -139,7 +139,8 @@ def judge(
         for thing in current.things
     ]
     copied = {finding.id for finding, thing in zip(found, current.things, strict=True) if not thing.is_named_by_id}
-    orphans = [_protect_copies(finding, copied) for finding in found]
+    doubtful = {each.id for each in found if each.verdict is not Verdict.ORPHAN}
+    orphans = [_protect_copies(finding, copied, doubtful) for finding in found]
     return [*orphans, *_missing(lists, expected)]
 
 
@@ -194,14 +195,16 @@ def list_distance_ms(grace_ms: int) -> int:
     return min(grace_ms, MIN_LIST_DISTANCE_MS)
 
 
-def _protect_copies(finding: Finding, copied: set[str]) -> Finding:
-    """Return the finding; it is not deletable if any thing with its ID does not have the ID in its name.
+def _protect_copies(finding: Finding, copied: set[str], doubtful: set[str]) -> Finding:
+    """Return the finding; it is deletable only if all things with its ID are orphans and have the ID in their names.
 
     A restored snapshot has the tags of its original, and delete steps may select by tag.
     """
-    if not finding.is_deletable or finding.id not in copied:
-        return finding
-    return finding._replace(is_deletable=False, reason=f"{finding.reason}; a thing with its id may be a copy")
+    if finding.is_deletable and finding.id in copied:
+        return finding._replace(is_deletable=False, reason=f"{finding.reason}; a thing with its id may be a copy")
+    if finding.is_deletable and finding.id in doubtful:
+        return finding._replace(is_deletable=False, reason=f"{finding.reason}; a thing with its id is not an orphan")
+    return finding
 
 
 def _missing(lists: Sequence[CompleteList], expected: Iterable[ExpectedResource]) -> list[Finding]:
