@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import msgspec
 import pytest
@@ -223,6 +224,17 @@ async def test_thing_without_a_record_is_an_orphan_by_its_token_and_stays(machin
     await checked(machine, cloud, "delete")
     report = await swept(machine)
     assert (verdicts(report), report.deleted, cloud.names()) == ({name: "orphan"}, (), {name})
+
+
+async def test_report_of_many_things_shows_the_orphan(machine, cloud):
+    name = await abandoned(machine, cloud)
+    cloud.age()
+    rows = [json.dumps({"name": f"other-{number}"}) for number in range(1_000)]
+    rows += [(cloud.folder / name).read_text(), json.dumps({"complete": True, "count": 1_001})]
+    cloud.fault("list", "\n".join(rows))
+    await checked(machine, cloud)
+    report = await swept(machine)
+    assert (len(report.findings), report.findings[0].name, report.counts["foreign"]) == (1_000, name, 1_000)
 
 
 async def test_second_home_on_the_same_account_sees_foreign_things(machine, cloud, tmp_path, runner):

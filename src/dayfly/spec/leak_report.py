@@ -33,9 +33,15 @@ class LeakReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
     listed_at: Annotated[int, doc("Begin of the latest complete list, " + MILLISECONDS)] = 0
     error: Annotated[str, doc("Why the latest sweep has no complete list; empty if it has one.")] = ""
     counts: Annotated[dict[str, int], doc("Number of findings by verdict.")] = {}
-    findings: Annotated[tuple[LeakFinding, ...], doc("At most 1,000 findings other than held.")] = ()
+    findings: Annotated[
+        tuple[LeakFinding, ...], doc("At most 1,000 findings other than held; deletable ones are first.")
+    ] = ()
     world: Annotated[
-        str, doc("Digest of everything that may be deleted. A plan is only applied to the same world.")
+        str,
+        doc(
+            "Digest of everything that may be deleted; empty if that is nothing, or more than 1,000 things. A plan is "
+            "only applied to the same world."
+        ),
     ] = ""
     left: Annotated[int, doc("Number of orphans that the check did not delete, because they were too many.")] = 0
     deleted: Annotated[tuple[str, ...], doc("Resource IDs that the latest sweep has deleted.")] = ()

@@ -6,6 +6,7 @@ import pytest
 
 from dayfly.plan.leaks.listing import Thing
 from dayfly.plan.leaks.verdict import (
+    MAX_FINDINGS,
     CheckRules,
     CompleteList,
     Evidence,
@@ -15,6 +16,8 @@ from dayfly.plan.leaks.verdict import (
     Verdict,
     judge,
     select_deletions,
+    shown_findings,
+    world_digest,
 )
 
 ID, OTHER = "0123456789abcdef0123456789", "0123456789abcdef0123456780"
@@ -170,12 +173,29 @@ def test_resource_is_missing_only_if_two_later_lists_lack_it(
     assert [each.name for each in found if each.verdict is Verdict.MISSING] == ["box/files"] * is_missing
 
 
+def deletable(count: int) -> list[Finding]:
+    return [Finding(Verdict.ORPHAN, str(number), "x", "", is_deletable=True) for number in range(count)]
+
+
+def test_report_shows_leaks_first():
+    foreign = [Finding(Verdict.FOREIGN, "", str(number), "") for number in range(MAX_FINDINGS)]
+    missing, copy, orphan = Finding(Verdict.MISSING, ID, "m", ""), Finding(Verdict.ORPHAN, ID, "c", ""), *deletable(1)
+    held = Finding(Verdict.HELD, OTHER, "h", "")
+    shown = shown_findings([held, *foreign, missing, copy, orphan])
+    assert shown[:4] == [orphan, copy, missing, foreign[0]]
+    assert len(shown) == MAX_FINDINGS
+
+
+def test_world_with_more_than_a_report_shows_has_no_plan():
+    assert world_digest(deletable(MAX_FINDINGS))
+    assert world_digest(deletable(MAX_FINDINGS + 1)) == ""
+
+
 @pytest.mark.parametrize(
     ("orphans", "inventory", "deleted"), [(0, 100, 0), (1, 1, 1), (5, 9, 1), (5, 30, 3), (50, 99, 9), (50, 1_000, 10)]
 )
 def test_sweep_deletes_at_most_ten_and_a_tenth(orphans: int, inventory: int, deleted: int):
-    found = [Finding(Verdict.ORPHAN, str(number), "x", "", is_deletable=True) for number in range(orphans)]
-    chosen, left = select_deletions(found, inventory)
+    chosen, left = select_deletions(deletable(orphans), inventory)
     assert (len(chosen), left) == (deleted, orphans - deleted)
 
 

@@ -71,6 +71,8 @@ def command(
         leaks.print_checks(found)
     else:
         show.print_message("There are no leak checks; create one with: dayfly apply -f FILE")
+    for notice in filter(None, map(leaks.hidden_notice, found)):
+        show.print_message(notice)
     has_problem = not found or any(map(leaks.has_problem, found))
     return Exit.FAILED if exits and has_problem else Exit.OK
 
@@ -111,7 +113,7 @@ def _write_plan(path: str, checks: Sequence[Any]) -> None:
         ]
     }
     Path(path).write_text(json.dumps(plan, indent=2) + "\n")
-    count = sum(len(each["delete"]) for each in plan["checks"])
+    count = sum(len({finding["id"] for finding in each["delete"]}) for each in plan["checks"])
     show.print_message(
         f"Wrote a plan that deletes {_count(count)} to {path}. Apply it with: dayfly leaks --apply {path}"
     )

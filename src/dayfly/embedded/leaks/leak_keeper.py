@@ -19,7 +19,16 @@ from dayfly.link import wire
 from dayfly.link.wire import Verdict as OrderVerdict
 from dayfly.plan.leaks.listing import Thing, parse_log
 from dayfly.plan.leaks.lists import add_list
-from dayfly.plan.leaks.verdict import CheckRules, CompleteList, Finding, Verdict, judge, select_deletions, world_digest
+from dayfly.plan.leaks.verdict import (
+    CheckRules,
+    CompleteList,
+    Finding,
+    Verdict,
+    judge,
+    select_deletions,
+    shown_findings,
+    world_digest,
+)
 from dayfly.spec.host_errors import HostUnavailableError, RunDamagedError
 from dayfly.spec.leak_check import DELETE
 from dayfly.spec.leak_report import LeakFinding, LeakReport
@@ -33,7 +42,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _RETRY_S: Final = 60.0
-_MAX_FINDINGS: Final = 1_000
 
 
 class LeakKeeper:
@@ -130,7 +138,6 @@ class LeakKeeper:
             return None
         definition, state = found
         findings = [_from_wire(each) for each in state.findings]
-        shown = [each for each in state.findings if each.verdict != Verdict.HELD]
         return LeakReport(
             name=name,
             spec=definition.spec,
@@ -141,7 +148,7 @@ class LeakKeeper:
             listed_at=state.lists[0].began_at if state.lists else 0,
             error=state.error,
             counts=dict(Counter(each.verdict for each in state.findings)),
-            findings=tuple(shown[:_MAX_FINDINGS]),
+            findings=tuple(map(_to_wire, shown_findings(findings))),
             world=world_digest(findings),
             left=state.left,
             deleted=state.deleted,

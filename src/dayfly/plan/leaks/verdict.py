@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 MAX_DELETIONS: Final = 10
+# A report has no more findings, and a plan no more things: a person must have seen everything that a plan deletes.
+MAX_FINDINGS: Final = 1_000
 _DELETED_SHARE: Final = 10
 _DIGEST_LENGTH: Final = 26
 # Two lists that begin sooner after each other may come from the same cache. A shorter grace period shortens this.
@@ -219,13 +221,22 @@ def _missing(lists: Sequence[CompleteList], expected: Iterable[ExpectedResource]
     ]
 
 
+def shown_findings(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings for a report, at most 1,000: deletable things, other orphans, missing resources, the rest."""
+    ranks = {Verdict.ORPHAN: 1, Verdict.MISSING: 2}
+    shown = [each for each in findings if each.verdict is not Verdict.HELD]
+    return sorted(shown, key=lambda each: 0 if each.is_deletable else ranks.get(each.verdict, 3))[:MAX_FINDINGS]
+
+
 def world_digest(findings: Sequence[Finding]) -> str:
-    """Return the digest of everything that may be deleted; empty if there is nothing.
+    """Return the digest of everything that may be deleted; empty if there is nothing, or more than a report shows.
 
     A plan that a person has read is only carried out in the same world.
     """
     things = sorted((each.id, each.name, each.plugin) for each in findings if each.is_deletable)
-    return hashlib.sha256(repr(things).encode()).hexdigest()[:_DIGEST_LENGTH] if things else ""
+    if not 0 < len(things) <= MAX_FINDINGS:
+        return ""
+    return hashlib.sha256(repr(things).encode()).hexdigest()[:_DIGEST_LENGTH]
 
 
 def select_deletions(findings: Sequence[Finding], inventory_size: int) -> tuple[list[str], int]:
