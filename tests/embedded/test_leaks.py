@@ -10,6 +10,8 @@ import pytest
 from tests.embedded.leak_cloud import SWEEP, Cloud
 from tests.embedded.machine import Machine, until
 
+from dayfly.embedded.leak_tables import LeakDefinition, LeakState
+from dayfly.embedded.ledger import SqliteLedger
 from dayfly.link.wire import DropLeakCheck, Verdict
 from dayfly.spec.leak_report import LeakReport
 from dayfly.spec.resource_token import resource_token
@@ -271,6 +273,35 @@ async def test_thing_from_the_future_is_no_orphan(machine, cloud):
     cloud.age(-86_400)
     await checked(machine, cloud, "delete")
     assert [each.verdict for each in (await swept(machine)).findings] == ["unknown"]
+
+
+async def test_check_that_is_changed_during_a_sweep_deletes_nothing(machine, cloud):
+    name = await abandoned(machine, cloud)
+    cloud.age()
+    number = (await checked(machine, cloud, "delete")).number
+    await asyncio.sleep(1.1)
+    cloud.fault("slow")
+    assert await machine.host.leak_checks.execute(SWEEP) is Verdict.TAKEN
+    await until(lambda: state(machine).is_sweeping)
+    assert await machine.host.leak_checks.execute(cloud.check("report")) is Verdict.TAKEN
+    cloud.heal("slow")
+    await until(lambda: state(machine).number == number + 2, lambda: state(machine))
+    assert verdicts(state(machine)) == {name: "orphan"}
+    assert (cloud.names(), cloud.journal()) == ({name}, [])
+
+
+async def test_result_of_a_sweep_is_not_stored_in_a_changed_check(tmp_path, cloud):
+    def definition(plugin: str) -> LeakDefinition:
+        order = cloud.check()
+        return LeakDefinition(name="things", spec=order.spec, plugin=plugin, inventory=order.inventory)
+
+    ledger = SqliteLedger(tmp_path / "ledger.db")
+    ledger.leaks.define(definition("thing@1.0.0"))
+    ledger.leaks.record(definition("thing@1.0.0"), LeakState(number=1, swept_at=1))
+    ledger.leaks.define(definition("thing@2.0.0"))
+    ledger.leaks.record(definition("thing@1.0.0"), LeakState(number=2, swept_at=2))
+    assert ledger.leaks.load("things") == (definition("thing@2.0.0"), LeakState(number=2, swept_at=1))
+    ledger.close()
 
 
 async def test_plan_is_applied_in_the_same_world_and_refused_in_another(machine, cloud):

@@ -95,14 +95,21 @@ class LeakTables:
             before = self.load(name)
         except RunDamagedError:
             before = None
-        state = before[1] if before is not None and before[0].inventory == definition.inventory else LeakState()
+        state = before[1] if before is not None else LeakState()
+        if before is not None and before[0].inventory != definition.inventory:
+            state = LeakState(number=state.number)
         self._db.execute(
             "INSERT OR REPLACE INTO leak_check VALUES (?, ?, ?)", (name, _encode(definition), _encode(state))
         )
 
-    def record(self, name: str, state: LeakState) -> None:
-        """Store what a check has found; no effect if it is gone."""
-        self._db.execute("UPDATE leak_check SET state = ? WHERE name = ?", (_encode(state), name))
+    def record(self, definition: LeakDefinition, state: LeakState) -> None:
+        """Store what a check has found; only count the sweep if the check has changed, and nothing if it is gone."""
+        found = self.load(definition.name)
+        if found is None:
+            return
+        if found[0] != definition:
+            state = msgspec.structs.replace(found[1], number=found[1].number + 1)
+        self._db.execute("UPDATE leak_check SET state = ? WHERE name = ?", (_encode(state), definition.name))
 
     def drop(self, name: str) -> bool:
         """Delete a check; return whether it existed."""

@@ -60,7 +60,7 @@ def command(
     if plan_from is not None:
         return _apply(client, _read_plan(plan_from), timeout)
     found = _select(client, names)
-    found = [_sweep(client, each, timeout) if sweep or not each["status"]["number"] else each for each in found]
+    found = [_sweep(client, each, timeout) if sweep or not leaks.has_result(each) else each for each in found]
     if plan_to is not None:
         _write_plan(plan_to, found)
     if output == "junit":

@@ -44,6 +44,11 @@ def leaks(check: Any) -> list[Any]:
     return [each for each in check["status"]["findings"] if each["verdict"] in LEAKS]
 
 
+def has_result(check: Any) -> bool:
+    """Return whether a check has listed, or has failed to do so, since it was created or changed."""
+    return "listedAt" in check["status"] or bool(check["status"]["error"])
+
+
 def has_problem(check: Any) -> bool:
     """Return whether a check has found a leak, or could not list."""
     status = check["status"]

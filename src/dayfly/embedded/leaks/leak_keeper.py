@@ -208,7 +208,7 @@ class LeakKeeper:
             else:
                 state = await self._compare(definition, state, things, began, plan)
             state = msgspec.structs.replace(state, number=state.number + 1)
-            await self._engine.writer.run(lambda: self._engine.ledger.leaks.record(name, state))
+            await self._engine.writer.run(lambda: self._engine.ledger.leaks.record(definition, state))
         finally:
             self._sweeping.discard(name)
 
@@ -269,7 +269,7 @@ class LeakKeeper:
             try:
                 document = msgspec.structs.replace(document, resource_id=id_)
                 error, _ = await self._runs.execute(
-                    definition.name, document, partial(self._may_delete, definition.name, id_)
+                    definition.name, document, partial(self._may_delete, definition, id_)
                 )
             finally:
                 self._deleting.discard(id_)
@@ -281,11 +281,12 @@ class LeakKeeper:
         kept = [each for each in findings if each.id not in deleted]
         return deleted, [_with_error(each, errors.get(each.id, "")) for each in kept]
 
-    def _may_delete(self, name: str, id_: str) -> bool:
+    def _may_delete(self, definition: LeakDefinition, id_: str) -> bool:
         """Return whether nothing has changed since the verdict. The transaction of the birth calls it."""
         ledger = self._engine.ledger
         record = ledger.records.find([id_]).get(id_)
-        return (record is None or record.ended_at > 0) and ledger.leaks.load(name) is not None
+        stored = ledger.leaks.load(definition.name)
+        return record is not None and record.ended_at > 0 and stored is not None and stored[0] == definition
 
 
 def _seconds_until_due(definition: LeakDefinition, state: LeakState, now: int) -> float:
