@@ -56,6 +56,11 @@ def test_plan_of_too_many_orphans_says_so(cli: Cli, fake: Fake):
     assert "deletes 0 resources" in done.err
 
 
+def test_check_that_waits_for_a_person_names_the_commands(cli: Cli, fake: Fake):
+    fake.say("GET", "leakchecks", [check(finding(), counts={"orphan": 1}, world="w", left=1)])
+    assert "dayfly leaks things --plan plan.json" in cli("leaks", "-o", "json").err
+
+
 def test_plan_counts_the_resources_that_it_deletes(cli: Cli, fake: Fake):
     two = finding(), finding(name="other")
     fake.say("GET", "leakchecks", [check(*two, counts={"orphan": 2}, world="w")])

@@ -320,13 +320,35 @@ async def test_plan_is_applied_in_the_same_world_and_refused_in_another(machine,
     assert cloud.names() == set()
 
 
-async def test_sweep_leaves_many_orphans_for_a_person(machine, cloud):
+async def test_sweep_leaves_many_orphans_until_a_plan_is_applied(machine, cloud):
     for number in range(3):
         await abandoned(machine, cloud, f"u{number}")
     cloud.age()
     await checked(machine, cloud, "delete")
     report = await swept(machine)
     assert (len(report.deleted), report.left, len(cloud.names())) == (1, 2, 2)
+    report = await swept(machine, cloud.check("delete"))
+    assert (report.deleted, report.left, len(cloud.names())) == ((), 2, 2), "applying the check again is no decision"
+    report = await swept(machine, msgspec.structs.replace(SWEEP, plan="0" * 26))
+    assert (report.deleted, report.left, len(cloud.names())) == ((), 2, 2), "the plan is not for this world"
+    report = await swept(machine, msgspec.structs.replace(SWEEP, plan=report.world))
+    assert (report.applied, len(report.deleted), report.left, cloud.names()) == ("done", 2, 0, set())
+    await abandoned(machine, cloud, "next")
+    cloud.age()
+    await swept(machine)
+    assert len((await swept(machine)).deleted) == 1
+
+
+async def test_check_waits_for_a_person_until_two_new_lists_have_no_orphan(machine, cloud):
+    names = {await abandoned(machine, cloud, f"u{number}") for number in range(2)}
+    cloud.age()
+    await checked(machine, cloud, "delete")
+    assert (await swept(machine)).left == 1
+    report = await swept(machine, cloud.check("delete", versions=("2.0.0", "1.0.0")))
+    assert report.left == 1, "the changed check has no two lists yet"
+    (name,) = cloud.names() & names
+    cloud.heal(name)
+    assert (await swept(machine)).left == 0
 
 
 async def test_failed_deletion_is_reported_and_repeated(machine, cloud):

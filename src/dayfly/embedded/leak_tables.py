@@ -44,7 +44,10 @@ class StoredList(msgspec.Struct, frozen=True):
 
 
 class LeakState(msgspec.Struct, frozen=True, kw_only=True):
-    """The findings of a check. `lists` has at most two complete lists, the newest first."""
+    """The findings of a check. `lists` has at most two complete lists, the newest first.
+
+    While `left` is not 0, the check waits for a plan of a person.
+    """
 
     number: int = 0
     swept_at: int = 0
@@ -97,7 +100,7 @@ class LeakTables:
             before = None
         state = before[1] if before is not None else LeakState()
         if before is not None and before[0].inventory != definition.inventory:
-            state = LeakState(number=state.number)
+            state = LeakState(number=state.number, left=state.left)
         self._db.execute(
             "INSERT OR REPLACE INTO leak_check VALUES (?, ?, ?)", (name, _encode(definition), _encode(state))
         )

@@ -43,6 +43,12 @@ class LeakReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
             "only applied to the same world."
         ),
     ] = ""
-    left: Annotated[int, doc("Number of orphans that the check did not delete, because they were too many.")] = 0
+    left: Annotated[
+        int,
+        doc(
+            "Number of resources that wait for a plan, because they were too many for a sweep. Unless it is 0, the "
+            "check deletes nothing by itself."
+        ),
+    ] = 0
     deleted: Annotated[tuple[str, ...], doc("Resource IDs that the latest sweep has deleted.")] = ()
     applied: Annotated[str, doc("Result of the latest plan that was applied.")] = ""

@@ -199,7 +199,33 @@ def test_sweep_deletes_at_most_ten_and_a_tenth(orphans: int, inventory: int, del
     assert (len(chosen), left) == (deleted, orphans - deleted)
 
 
-def test_things_of_one_resource_are_deleted_together():
-    found = [Finding(Verdict.ORPHAN, ID, name, "", is_deletable=True) for name in ("database", "role")]
-    held = Finding(Verdict.HELD, OTHER, "x", "")
-    assert select_deletions([*found, held], 3) == ([ID], 0)
+def orphans_with(*sizes: int) -> list[Finding]:
+    """Return deletable things of IDs that have so many things each."""
+    return [
+        Finding(Verdict.ORPHAN, str(number), f"{number}-{name}", "", is_deletable=True)
+        for number, size in enumerate(sizes)
+        for name in range(size)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "inventory", "deleted"),
+    [
+        ((2,), 3, 1),
+        ((2, 1), 3, 1),
+        ((10,), 10, 1),
+        ((11,), 1_000, 0),
+        ((11, 1), 1_000, 0),
+        ((1, 11, 1), 1_000, 1),
+        ((3, 3, 3, 3), 1_000, 3),
+        ((5, 5, 1), 1_000, 2),
+        ((2, 2, 1), 40, 2),
+    ],
+)
+def test_limit_of_a_sweep_counts_all_things_of_a_resource(sizes: tuple[int, ...], inventory: int, deleted: int):
+    chosen, left = select_deletions(orphans_with(*sizes), inventory)
+    assert (chosen, left) == ([str(number) for number in range(deleted)], len(sizes) - deleted)
+
+
+def test_thing_that_is_held_is_not_deleted_with_others():
+    assert select_deletions([*orphans_with(2), Finding(Verdict.HELD, OTHER, "x", "")], 3) == (["0"], 0)

@@ -71,8 +71,9 @@ def command(
         leaks.print_checks(found)
     else:
         show.print_message("There are no leak checks; create one with: dayfly apply -f FILE")
-    for notice in filter(None, map(leaks.hidden_notice, found)):
-        show.print_message(notice)
+    for notice in (leaks.hidden_notice, leaks.waiting_notice):
+        for text in filter(None, map(notice, found)):
+            show.print_message(text)
     has_problem = not found or any(map(leaks.has_problem, found))
     return Exit.FAILED if exits and has_problem else Exit.OK
 

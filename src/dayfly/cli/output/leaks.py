@@ -66,6 +66,16 @@ def hidden_notice(check: Any) -> str:
     return f"{notice} That is too much for a plan: delete some of the shown things by hand."
 
 
+def waiting_notice(check: Any) -> str:
+    """Return how to delete what a check has left for a person; empty if it has left nothing."""
+    name, left = check["name"], check["status"]["left"]
+    if not left:
+        return ""
+    resources = f"{left} deletable resource{'s wait' if left != 1 else ' waits'}"
+    plan = f"dayfly leaks {name} --plan plan.json; then: dayfly leaks --apply plan.json"
+    return f'Leak check "{name}" deletes nothing by itself, because {resources} for you. Review them with: {plan}'
+
+
 def _count_leaks(check: Any) -> int:
     return sum(check["status"]["counts"].get(verdict, 0) for verdict in LEAKS)
 

@@ -24,6 +24,8 @@ from dayfly.plan.leaks.verdict import (
     CompleteList,
     Finding,
     Verdict,
+    are_distant,
+    count_deletable,
     judge,
     select_deletions,
     shown_findings,
@@ -237,12 +239,16 @@ class LeakKeeper:
         rules = CheckRules(origin.plugin, spec.grace_ms)
         previous = lists[1] if len(lists) > 1 else None
         findings = judge(lists[0], previous, evidence, expected, rules, now_ms())
-        chosen, left = select_deletions(findings, len(things)) if spec.action == DELETE else ([], 0)
-        applied = ""
-        if plan:
-            is_same = plan == world_digest(findings)
-            applied = "done" if is_same else "nothing was deleted: the orphans have changed since the plan was made"
-            chosen, left = ([*dict.fromkeys(each.id for each in findings if each.is_deletable)] if is_same else []), 0
+        chosen, left, applied = [], 0, ""
+        if plan and plan == world_digest(findings):
+            chosen, applied = [*dict.fromkeys(each.id for each in findings if each.is_deletable)], "done"
+        elif plan:
+            applied = "nothing was deleted: the orphans have changed since the plan was made"
+        if applied != "done" and spec.action == DELETE:
+            if state.left:  # a person has not decided yet
+                left = count_deletable(findings) if are_distant(lists, spec.grace_ms) else state.left
+            elif not plan:
+                chosen, left = select_deletions(findings, len(things))
         deleted, findings = await self._delete(definition, findings, chosen)
         return msgspec.structs.replace(
             state,

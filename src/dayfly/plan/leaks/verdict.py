@@ -184,12 +184,15 @@ def _verdict(
 
 def _is_in_two_lists(thing: Thing, lists: Sequence[CompleteList], ended_at: int, rules: CheckRules) -> bool:
     """Return whether two lists have the thing with the same ID, began after the end of its run, and differ in time."""
-    if len(lists) < 2 or lists[0].began_at - lists[1].began_at < list_distance_ms(rules.grace_ms):
-        return False
-    return all(
+    return are_distant(lists, rules.grace_ms) and all(
         each.began_at > ended_at and any((other.name, other.id) == (thing.name, thing.id) for other in each.things)
         for each in lists
     )
+
+
+def are_distant(lists: Sequence[CompleteList], grace_ms: int) -> bool:
+    """Return whether there are two lists that prove something together."""
+    return len(lists) > 1 and lists[0].began_at - lists[1].began_at >= list_distance_ms(grace_ms)
 
 
 def list_distance_ms(grace_ms: int) -> int:
@@ -242,8 +245,21 @@ def world_digest(findings: Sequence[Finding]) -> str:
 def select_deletions(findings: Sequence[Finding], inventory_size: int) -> tuple[list[str], int]:
     """Return the resource IDs that a sweep may delete, and how many deletable IDs are left for a person.
 
-    A sweep deletes the things of at most 10 IDs, and of at most a tenth of the inventory but at least one.
+    A sweep deletes at most 10 things, and at most a tenth of the inventory but at least one. All things of an ID are
+    deleted together. So the first ID may have more things than a tenth, but not more than 10.
     """
-    deletable = list(dict.fromkeys(each.id for each in findings if each.is_deletable))
+    sizes = Counter(each.id for each in findings if each.is_deletable)
     limit = min(MAX_DELETIONS, max(1, inventory_size // _DELETED_SHARE))
-    return deletable[:limit], len(deletable[limit:])
+    chosen: list[str] = []
+    total = 0
+    for id_, size in sizes.items():
+        total += size
+        if total > (limit if chosen else MAX_DELETIONS):
+            break
+        chosen.append(id_)
+    return chosen, len(sizes) - len(chosen)
+
+
+def count_deletable(findings: Iterable[Finding]) -> int:
+    """Return the number of resource IDs that may be deleted."""
+    return len({each.id for each in findings if each.is_deletable})
