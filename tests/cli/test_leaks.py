@@ -36,6 +36,7 @@ def check(*findings: dict[str, Any], **status: Any) -> dict[str, Any]:
     known = {
         "number": 1, "sweeping": False, "listedAt": "2026-01-01T00:00:00.000Z", "error": "", "counts": {},
         "findings": list(findings), "world": "", "left": 0, "deleted": [], "applied": "",
+        "appliedWorld": "", "appliedNumber": 0,
     }  # fmt: skip
     spec = {"cluster": "local", "plugin": "thing"}
     return {"name": "things", "plugin": "thing@1.0.0", "spec": spec, "status": known | status}
@@ -65,3 +66,21 @@ def test_plan_counts_the_resources_that_it_deletes(cli: Cli, fake: Fake):
     two = finding(), finding(name="other")
     fake.say("GET", "leakchecks", [check(*two, counts={"orphan": 2}, world="w")])
     assert "deletes 1 resource to plan.json" in cli("leaks", "--plan", "plan.json").err
+
+
+def test_apply_waits_for_the_sweep_that_has_its_plan(cli: Cli, fake: Fake):
+    fake.say("GET", "leakchecks", [check(finding(), counts={"orphan": 1}, world="w")])
+    assert cli("leaks", "--plan", "plan.json").code == 0
+    before = {"applied": "done", "appliedWorld": "w"}
+    fake.say(
+        "GET",
+        "leakchecks/things",
+        check(number=1, appliedNumber=1, **before),
+        check(number=2, appliedNumber=1, **before),
+        check(number=3, appliedNumber=3, appliedWorld="x", applied="refused"),
+        check(number=4, appliedNumber=4, deleted=["0" * 26], **before),
+    )
+    fake.say("POST", "leakchecks/things/sweep", check())
+    done = cli("leaks", "--apply", "plan.json")
+    assert (done.code, "deleted 1 resource." in done.err + done.out) == (0, True)
+    assert ("POST", "/api/v2/orgs/local/leakchecks/things/sweep", {"plan": "w"}) in fake.asked

@@ -301,6 +301,11 @@ async def test_result_of_a_sweep_is_not_stored_in_a_changed_check(tmp_path, clou
     ledger.leaks.define(definition("thing@2.0.0"))
     ledger.leaks.record(definition("thing@1.0.0"), LeakState(number=2, swept_at=2))
     assert ledger.leaks.load("things") == (definition("thing@2.0.0"), LeakState(number=2, swept_at=1))
+    applied = LeakState(number=3, swept_at=3, applied="done", applied_world="w", applied_number=3)
+    ledger.leaks.record(definition("thing@1.0.0"), applied)
+    _, stored = ledger.leaks.load("things")
+    assert (stored.swept_at, stored.applied_world, stored.applied_number) == (1, "w", 3)
+    assert "was changed" in stored.applied
     ledger.close()
 
 
@@ -318,6 +323,24 @@ async def test_plan_is_applied_in_the_same_world_and_refused_in_another(machine,
     report = await swept(machine, msgspec.structs.replace(SWEEP, plan=report.world))
     assert (report.applied, len(report.deleted)) == ("done", 2)
     assert cloud.names() == set()
+
+
+async def test_plan_brings_the_delete_steps_of_a_version(machine, cloud):
+    """The version was published after the check was applied. The check itself stays as it was applied."""
+    await abandoned(machine, cloud, version="2.0.0")
+    cloud.age()
+    await checked(machine, cloud)
+    world = (await swept(machine)).world
+    known = cloud.check(versions=("2.0.0",))
+    order = msgspec.structs.replace(SWEEP, plan=world, deletes=known.deletes, spec=cloud.check(grace="2s").spec)
+    report = await swept(machine, order)
+    assert "no delete steps of thing@2.0.0" in report.findings[0].reason, "they were made for another spec"
+    report = await swept(machine, msgspec.structs.replace(order, spec=known.spec))
+    assert (report.applied, len(report.deleted), cloud.names()) == ("done", 1, set())
+    result = (report.applied, report.applied_world, report.applied_number)
+    assert result == ("done", world, report.number)
+    report = await swept(machine)
+    assert (report.applied, report.applied_world, report.applied_number) == result, "a later sweep has no plan"
 
 
 async def test_sweep_leaves_many_orphans_until_a_plan_is_applied(machine, cloud):

@@ -46,7 +46,7 @@ class StoredList(msgspec.Struct, frozen=True):
 class LeakState(msgspec.Struct, frozen=True, kw_only=True):
     """The findings of a check. `lists` has at most two complete lists, the newest first.
 
-    While `left` is not 0, the check waits for a plan of a person.
+    While `left` is not 0, the check waits for a plan of a person. What is `applied` concerns the latest plan.
     """
 
     number: int = 0
@@ -57,11 +57,26 @@ class LeakState(msgspec.Struct, frozen=True, kw_only=True):
     left: int = 0
     deleted: tuple[str, ...] = ()
     applied: str = ""
+    applied_world: str = ""
+    applied_number: int = 0
 
 
 _encode = msgspec.json.Encoder().encode
 _decode_definition = msgspec.json.Decoder(LeakDefinition).decode
 _decode_state = msgspec.json.Decoder(LeakState).decode
+
+
+def _without_findings(before: LeakState, after: LeakState) -> LeakState:
+    """Return the state of a check that was changed during a sweep: only what has become of its plan is kept."""
+    counted = msgspec.structs.replace(before, number=before.number + 1)
+    if after.applied_number == before.applied_number:
+        return counted
+    return msgspec.structs.replace(
+        counted,
+        applied="the check was changed during the deletion; make a new plan",
+        applied_world=after.applied_world,
+        applied_number=counted.number,
+    )
 
 
 class LeakTables:
@@ -111,7 +126,7 @@ class LeakTables:
         if found is None:
             return
         if found[0] != definition:
-            state = msgspec.structs.replace(found[1], number=found[1].number + 1)
+            state = _without_findings(found[1], state)
         self._db.execute("UPDATE leak_check SET state = ? WHERE name = ?", (_encode(state), definition.name))
 
     def drop(self, name: str) -> bool:

@@ -51,4 +51,6 @@ class LeakReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
         ),
     ] = 0
     deleted: Annotated[tuple[str, ...], doc("Resource IDs that the latest sweep has deleted.")] = ()
-    applied: Annotated[str, doc("Result of the latest plan that was applied.")] = ""
+    applied: Annotated[str, doc("Result of the latest plan: done, or why it was refused. Empty without a plan.")] = ""
+    applied_world: Annotated[str, doc("Digest of the latest plan.")] = ""
+    applied_number: Annotated[int, doc("Number of the sweep that had the latest plan; 0 without a plan.")] = 0

@@ -94,7 +94,9 @@ def _sweep(client: ServerClient, check: Any, timeout: float, plan: str = "") -> 
     client.post("leakchecks", check["name"], "sweep", body={"plan": plan})
     while True:
         found = client.get("leakchecks", check["name"])
-        if found["status"]["number"] >= wanted:
+        status = found["status"]
+        is_applied = not plan or (status["appliedWorld"] == plan and status["appliedNumber"] > number)
+        if is_applied and status["number"] >= wanted:
             return found
         if time.monotonic() > deadline:
             raise DayflyError(Exit.TIMED_OUT, f'leak check "{check["name"]}" has not listed in time', "use --timeout")

@@ -36,10 +36,11 @@ from dayfly.spec.leak_check import DELETE
 from dayfly.spec.leak_report import LeakFinding, LeakReport
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from dayfly.embedded.engine import Engine
     from dayfly.embedded.leaks.leak_runs import LeakRuns
+    from dayfly.spec.lifecycle import Lifecycle
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class LeakKeeper:
         self._reader = engine.reader
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._requested: dict[str, asyncio.Event] = {}
-        self._plans: dict[str, str] = {}  # by check: the digest of the world in which it must delete its orphans
+        self._plans: dict[str, wire.SweepLeaks] = {}  # by check: the order whose plan the next sweep applies
         self._sweeping: set[str] = set()
         self._deleting: set[str] = set()  # resource IDs
         self._ready = asyncio.Event()
@@ -97,7 +98,8 @@ class LeakKeeper:
             case wire.DropLeakCheck():
                 return OrderVerdict.TAKEN if await self._drop(order.name) else OrderVerdict.UNKNOWN
             case wire.SweepLeaks():
-                return OrderVerdict.TAKEN if self._request(order.name, order.plan) else OrderVerdict.UNKNOWN
+                self._engine.executors.admit(tuple(order.deletes.values()), ())
+                return OrderVerdict.TAKEN if self._request(order) else OrderVerdict.UNKNOWN
 
     async def _put(self, definition: LeakDefinition) -> None:
         await self._engine.writer.run(lambda: self._engine.ledger.leaks.define(definition))
@@ -114,12 +116,12 @@ class LeakKeeper:
         self._requested.pop(name, None)
         return found
 
-    def _request(self, name: str, plan: str) -> bool:
-        if name not in self._tasks:
+    def _request(self, order: wire.SweepLeaks) -> bool:
+        if order.name not in self._tasks:
             return False
-        if plan:
-            self._plans[name] = plan
-        self._requested[name].set()
+        if order.plan:
+            self._plans[order.name] = order
+        self._requested[order.name].set()
         return True
 
     def reports(self) -> tuple[LeakReport, ...]:
@@ -155,6 +157,8 @@ class LeakKeeper:
             left=state.left,
             deleted=state.deleted,
             applied=state.applied,
+            applied_world=state.applied_world,
+            applied_number=state.applied_number,
         )
 
     # --- the loop -----------------------------------------------------------------------------------------------------
@@ -199,17 +203,17 @@ class LeakKeeper:
         if found is None:
             return
         definition, state = found
-        plan = self._plans.pop(name, "")
+        order = self._plans.pop(name, None)
         self._sweeping.add(name)
         try:
-            began = now_ms()
+            began, number = now_ms(), state.number + 1
             things, error = await self._list(definition)
-            state = msgspec.structs.replace(state, swept_at=began, error=error, deleted=(), applied="")
-            if error:
-                state = msgspec.structs.replace(state, applied="nothing was deleted: there is no list" if plan else "")
-            else:
-                state = await self._compare(definition, state, things, began, plan)
-            state = msgspec.structs.replace(state, number=state.number + 1)
+            state = msgspec.structs.replace(state, number=number, swept_at=began, error=error, deleted=())
+            if order is not None:
+                applied = "nothing was deleted: there is no list"
+                state = msgspec.structs.replace(state, applied=applied, applied_world=order.plan, applied_number=number)
+            if not error:
+                state = await self._compare(definition, state, things, order)
             await self._engine.writer.run(lambda: self._engine.ledger.leaks.record(definition, state))
         finally:
             self._sweeping.discard(name)
@@ -228,46 +232,50 @@ class LeakKeeper:
         return tuple(things), ""
 
     async def _compare(
-        self, definition: LeakDefinition, state: LeakState, things: tuple[Thing, ...], began: int, plan: str
+        self, definition: LeakDefinition, state: LeakState, things: tuple[Thing, ...], order: wire.SweepLeaks | None
     ) -> LeakState:
         """Return the state with the verdicts about a list, after the deletion of orphans."""
         spec, origin = definition.spec, definition.inventory.origin
         known = [CompleteList(each.began_at, each.things, each.first_seen) for each in state.lists]
-        lists = add_list(known, began, things, spec.grace_ms)
+        lists = add_list(known, state.swept_at, things, spec.grace_ms)
         evidence = gather_evidence(self._reader, things, self._deleting)
         expected = expected_resources(self._reader, origin)
         rules = CheckRules(origin.plugin, spec.grace_ms)
         previous = lists[1] if len(lists) > 1 else None
         findings = judge(lists[0], previous, evidence, expected, rules, now_ms())
-        chosen, left, applied = [], 0, ""
-        if plan and plan == world_digest(findings):
+        chosen, left, deletes = [], 0, definition.deletes
+        if order is not None and order.plan == world_digest(findings):
             chosen, applied = [*dict.fromkeys(each.id for each in findings if each.is_deletable)], "done"
-        elif plan:
+            deletes = deletes | order.deletes if order.spec == spec else deletes
+        else:
             applied = "nothing was deleted: the orphans have changed since the plan was made"
-        if applied != "done" and spec.action == DELETE:
-            if state.left:  # a person has not decided yet
+            if spec.action == DELETE and state.left:  # a person has not decided yet
                 left = count_deletable(findings) if are_distant(lists, spec.grace_ms) else state.left
-            elif not plan:
+            elif spec.action == DELETE and order is None:
                 chosen, left = select_deletions(findings, len(things))
-        deleted, findings = await self._delete(definition, findings, chosen)
+        deleted, findings = await self._delete(definition, deletes, findings, chosen)
         return msgspec.structs.replace(
             state,
             lists=tuple(StoredList(each.began_at, each.things, dict(each.first_seen)) for each in lists),
             findings=tuple(map(_to_wire, findings)),
             left=left,
             deleted=tuple(deleted),
-            applied=applied,
+            applied=applied if order is not None else state.applied,
         )
 
     async def _delete(
-        self, definition: LeakDefinition, findings: Sequence[Finding], ids: Iterable[str]
+        self,
+        definition: LeakDefinition,
+        deletes: Mapping[str, Lifecycle],
+        findings: Sequence[Finding],
+        ids: Iterable[str],
     ) -> tuple[list[str], list[Finding]]:
         """Delete resources. Return their IDs, and the findings with the reasons why the others were not deleted."""
         deleted, errors = [], {}
         plugins = {each.id: each.plugin for each in findings if each.is_deletable}
         for id_ in ids:
             plugin = plugins[id_]
-            document = definition.deletes.get(plugin)
+            document = deletes.get(plugin)
             if document is None:
                 errors[id_] = f"the check has no delete steps of {plugin}"
                 continue
