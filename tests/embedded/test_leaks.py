@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 
 import msgspec
 import pytest
@@ -309,6 +310,18 @@ async def test_result_of_a_sweep_is_not_stored_in_a_changed_check(tmp_path, clou
     ledger.close()
 
 
+async def test_clock_that_is_set_forward_makes_no_distant_lists(machine, cloud, monkeypatch):
+    await abandoned(machine, cloud)
+    cloud.age()
+    await checked(machine, cloud, grace="1h")
+    now = time.time_ns
+    monkeypatch.setattr("time.time_ns", lambda: now() + 2 * 60 * 1_000_000_000)
+    assert (await swept(machine)).counts == {"unknown": 1}
+    monkeypatch.setattr("time.monotonic_ns", lambda real=time.monotonic_ns: real() + 2 * 60 * 1_000_000_000)
+    monkeypatch.setattr("time.time_ns", lambda: now() + 4 * 60 * 1_000_000_000)
+    assert (await swept(machine)).counts == {"orphan": 1}
+
+
 async def test_plan_is_applied_in_the_same_world_and_refused_in_another(machine, cloud):
     first = await abandoned(machine, cloud, "a")
     cloud.age()
@@ -362,7 +375,7 @@ async def test_sweep_leaves_many_orphans_until_a_plan_is_applied(machine, cloud)
     assert len((await swept(machine)).deleted) == 1
 
 
-async def test_check_waits_for_a_person_until_two_new_lists_have_no_orphan(machine, cloud):
+async def test_check_waits_until_two_new_lists_have_no_orphan(machine, cloud):
     names = {await abandoned(machine, cloud, f"u{number}") for number in range(2)}
     cloud.age()
     await checked(machine, cloud, "delete")

@@ -46,7 +46,8 @@ class StoredList(msgspec.Struct, frozen=True):
 class LeakState(msgspec.Struct, frozen=True, kw_only=True):
     """The findings of a check. `lists` has at most two complete lists, the newest first.
 
-    While `left` is not 0, the check waits for a plan of a person. What is `applied` concerns the latest plan.
+    While `left` is not 0, the check waits for a plan of a person. The `applied` fields are the result of the latest
+    plan.
     """
 
     number: int = 0

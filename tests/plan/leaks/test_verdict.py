@@ -123,9 +123,7 @@ RESCUED = Thing(ID, f"dayfly-{ID}-rescue", OLD)
     ],
     ids=["young", "from the future", "in one list", "named twice"],
 )
-def test_orphan_is_not_deleted_while_a_thing_with_its_id_is_no_orphan(
-    now_listed: tuple[Thing, ...], before: tuple[Thing, ...]
-):
+def test_orphan_stays_if_a_thing_with_its_id_is_no_orphan(now_listed: tuple[Thing, ...], before: tuple[Thing, ...]):
     """A person restores a thing under a name with the same ID, and with its tags."""
     found = judge(listed(SECOND, *now_listed), listed(FIRST, *before), {ID: RECORDED}, (), RULES, NOW)
     assert {each.verdict for each in found} == {Verdict.ORPHAN, Verdict.UNKNOWN}
@@ -200,7 +198,7 @@ def test_sweep_deletes_at_most_ten_and_a_tenth(orphans: int, inventory: int, del
 
 
 def orphans_with(*sizes: int) -> list[Finding]:
-    """Return deletable things of IDs that have so many things each."""
+    """Return deletable things: for each size, an ID with this number of things."""
     return [
         Finding(Verdict.ORPHAN, str(number), f"{number}-{name}", "", is_deletable=True)
         for number, size in enumerate(sizes)

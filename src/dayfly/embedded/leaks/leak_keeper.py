@@ -13,7 +13,7 @@ import msgspec
 
 from dayfly.embedded.leak_tables import LeakDefinition, LeakState, StoredList
 from dayfly.embedded.leaks.evidence import expected_resources, gather_evidence
-from dayfly.lib.clock import now_ms
+from dayfly.lib.clock import clock_offset_ms, now_ms
 from dayfly.lib.tasks import cancel_and_wait
 from dayfly.link import wire
 from dayfly.link.wire import Verdict as OrderVerdict
@@ -27,6 +27,7 @@ from dayfly.plan.leaks.verdict import (
     are_distant,
     count_deletable,
     judge,
+    list_distance_ms,
     select_deletions,
     shown_findings,
     world_digest,
@@ -57,6 +58,7 @@ class LeakKeeper:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._requested: dict[str, asyncio.Event] = {}
         self._plans: dict[str, wire.SweepLeaks] = {}  # by check: the order whose plan the next sweep applies
+        self._offsets: dict[str, dict[int, int]] = {}  # by check and begin of a list: the clock's offset
         self._sweeping: set[str] = set()
         self._deleting: set[str] = set()  # resource IDs
         self._ready = asyncio.Event()
@@ -114,6 +116,7 @@ class LeakKeeper:
             if run.target.name == name:
                 await self._runs.request_end(run.uid)
         self._requested.pop(name, None)
+        self._offsets.pop(name, None)
         return found
 
     def _request(self, order: wire.SweepLeaks) -> bool:
@@ -207,12 +210,15 @@ class LeakKeeper:
         self._sweeping.add(name)
         try:
             began, number = now_ms(), state.number + 1
+            self._offsets.setdefault(name, {})[began] = clock_offset_ms()
             things, error = await self._list(definition)
             state = msgspec.structs.replace(state, number=number, swept_at=began, error=error, deleted=())
             if order is not None:
                 applied = "nothing was deleted: there is no list"
                 state = msgspec.structs.replace(state, applied=applied, applied_world=order.plan, applied_number=number)
-            if not error:
+            if error:
+                self._offsets[name].pop(began)
+            else:
                 state = await self._compare(definition, state, things, order)
             await self._engine.writer.run(lambda: self._engine.ledger.leaks.record(definition, state))
         finally:
@@ -237,6 +243,7 @@ class LeakKeeper:
         """Return the state with the verdicts about a list, after the deletion of orphans."""
         spec, origin = definition.spec, definition.inventory.origin
         known = [CompleteList(each.began_at, each.things, each.first_seen) for each in state.lists]
+        known = self._without_jumps(definition, known, state.swept_at)
         lists = add_list(known, state.swept_at, things, spec.grace_ms)
         evidence = gather_evidence(self._reader, things, self._deleting)
         expected = expected_resources(self._reader, origin)
@@ -262,6 +269,19 @@ class LeakKeeper:
             deleted=tuple(deleted),
             applied=applied if order is not None else state.applied,
         )
+
+    def _without_jumps(self, definition: LeakDefinition, known: list[CompleteList], began: int) -> list[CompleteList]:
+        """Return the known lists, except lists that are distant only because the clock was set forward."""
+        offsets, distance = self._offsets[definition.name], list_distance_ms(definition.spec.grace_ms)
+        kept = []
+        for each in known:
+            passed = began - each.began_at
+            jump = offsets[began] - offsets.get(each.began_at, offsets[began])  # unknown after a restart
+            if passed < distance or passed - jump >= distance:
+                kept.append(each)
+        living = {began, *(each.began_at for each in kept)}
+        self._offsets[definition.name] = {at: offset for at, offset in offsets.items() if at in living}
+        return kept
 
     async def _delete(
         self,
