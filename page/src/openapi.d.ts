@@ -2605,12 +2605,12 @@ export interface components {
              */
             findings?: components["schemas"]["LeakFinding"][];
             /**
-             * @description Digest of everything that may be deleted; empty if there is nothing.
+             * @description Digest of everything that may be deleted; empty if nothing, or over 1,000 things.
              * @default
              */
             world?: string;
             /**
-             * @description Number of orphans that were too many for one sweep.
+             * @description Number of resources that were too many for one sweep, and wait for a plan.
              * @default 0
              */
             left?: number;
@@ -2620,10 +2620,20 @@ export interface components {
              */
             deleted?: string[];
             /**
-             * @description Result of the plan that the latest sweep has applied.
+             * @description Result of the latest plan: `done`, or why it was refused.
              * @default
              */
             applied?: string;
+            /**
+             * @description Digest of the latest plan.
+             * @default
+             */
+            appliedWorld?: string;
+            /**
+             * @description Number of the sweep that had the latest plan; 0 without a plan.
+             * @default 0
+             */
+            appliedNumber?: number;
         };
         /**
          * LeakFinding

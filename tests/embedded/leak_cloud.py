@@ -16,9 +16,11 @@ from dayfly.spec.sandbox import Sandbox
 
 # `folder` has the things; a file `list` there replaces the list, and `fail` makes the list fail.
 LIST = """#!/usr/bin/env python3
-import json, os, pathlib, sys
+import json, os, pathlib, sys, time
 folder = pathlib.Path(os.environ["FOLDER"])
 wanted = os.environ.get("DAYFLY_RESOURCE_ID", "")
+while (folder / "slow").exists():
+    time.sleep(0.05)
 if (folder / "warn").exists():
     print("warning: the list may be slow", file=sys.stderr, flush=True)
 if (folder / "list").exists():

@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 
+import msgspec
 import pytest
 from tests.embedded.leak_cloud import SWEEP, Cloud
 from tests.embedded.machine import Machine, until
@@ -105,9 +106,10 @@ class Schedule:
         await self.sweep()
         self.cloud.heal("list")
 
-    async def sweep(self) -> None:
+    async def sweep(self, plan: str = "") -> None:
         """Sweep, and perhaps do not wait for the end."""
-        assert await self.machine.host.leak_checks.execute(SWEEP) is Verdict.TAKEN
+        order = msgspec.structs.replace(SWEEP, plan=plan)
+        assert await self.machine.host.leak_checks.execute(order) is Verdict.TAKEN
         await asyncio.sleep(self.random.choice((0, 0.02, 0.1, 1.2)))
 
     async def restart(self) -> None:
@@ -136,7 +138,7 @@ async def test_random_schedule_deletes_only_orphans(machine, tmp_path, number):
     await schedule.abandon()
     kept = {each for each in schedule.abandoned if schedule.copies(each)}  # a copy of its tags protects a thing
     for _ in range(5):
-        await schedule.sweep()
+        await schedule.sweep(machine.host.leak_checks.reports()[0].world)
         await asyncio.sleep(1.1)
         schedule.check()
     assert schedule.cloud.names() & schedule.abandoned <= kept, (seed, machine.host.leak_checks.reports())

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import time
 
 import msgspec
 import pytest
 from tests.embedded.leak_cloud import SWEEP, Cloud
 from tests.embedded.machine import Machine, until
 
+from dayfly.embedded.leak_tables import LeakDefinition, LeakState
+from dayfly.embedded.ledger import SqliteLedger
 from dayfly.link.wire import DropLeakCheck, Verdict
 from dayfly.spec.leak_report import LeakReport
 from dayfly.spec.resource_token import resource_token
@@ -225,6 +229,17 @@ async def test_thing_without_a_record_is_an_orphan_by_its_token_and_stays(machin
     assert (verdicts(report), report.deleted, cloud.names()) == ({name: "orphan"}, (), {name})
 
 
+async def test_report_of_many_things_shows_the_orphan(machine, cloud):
+    name = await abandoned(machine, cloud)
+    cloud.age()
+    rows = [json.dumps({"name": f"other-{number}"}) for number in range(1_000)]
+    rows += [(cloud.folder / name).read_text(), json.dumps({"complete": True, "count": 1_001})]
+    cloud.fault("list", "\n".join(rows))
+    await checked(machine, cloud)
+    report = await swept(machine)
+    assert (len(report.findings), report.findings[0].name, report.counts["foreign"]) == (1_000, name, 1_000)
+
+
 async def test_second_home_on_the_same_account_sees_foreign_things(machine, cloud, tmp_path, runner):
     await machine.host.offer(cloud.offer("u"))
     await machine.ready()
@@ -261,6 +276,52 @@ async def test_thing_from_the_future_is_no_orphan(machine, cloud):
     assert [each.verdict for each in (await swept(machine)).findings] == ["unknown"]
 
 
+async def test_check_that_is_changed_during_a_sweep_deletes_nothing(machine, cloud):
+    name = await abandoned(machine, cloud)
+    cloud.age()
+    number = (await checked(machine, cloud, "delete")).number
+    await asyncio.sleep(1.1)
+    cloud.fault("slow")
+    assert await machine.host.leak_checks.execute(SWEEP) is Verdict.TAKEN
+    await until(lambda: state(machine).is_sweeping)
+    assert await machine.host.leak_checks.execute(cloud.check("report")) is Verdict.TAKEN
+    cloud.heal("slow")
+    await until(lambda: state(machine).number == number + 2, lambda: state(machine))
+    assert verdicts(state(machine)) == {name: "orphan"}
+    assert (cloud.names(), cloud.journal()) == ({name}, [])
+
+
+async def test_result_of_a_sweep_is_not_stored_in_a_changed_check(tmp_path, cloud):
+    def definition(plugin: str) -> LeakDefinition:
+        order = cloud.check()
+        return LeakDefinition(name="things", spec=order.spec, plugin=plugin, inventory=order.inventory)
+
+    ledger = SqliteLedger(tmp_path / "ledger.db")
+    ledger.leaks.define(definition("thing@1.0.0"))
+    ledger.leaks.record(definition("thing@1.0.0"), LeakState(number=1, swept_at=1))
+    ledger.leaks.define(definition("thing@2.0.0"))
+    ledger.leaks.record(definition("thing@1.0.0"), LeakState(number=2, swept_at=2))
+    assert ledger.leaks.load("things") == (definition("thing@2.0.0"), LeakState(number=2, swept_at=1))
+    applied = LeakState(number=3, swept_at=3, applied="done", applied_world="w", applied_number=3)
+    ledger.leaks.record(definition("thing@1.0.0"), applied)
+    _, stored = ledger.leaks.load("things")
+    assert (stored.swept_at, stored.applied_world, stored.applied_number) == (1, "w", 3)
+    assert "was changed" in stored.applied
+    ledger.close()
+
+
+async def test_clock_that_is_set_forward_makes_no_distant_lists(machine, cloud, monkeypatch):
+    await abandoned(machine, cloud)
+    cloud.age()
+    await checked(machine, cloud, grace="1h")
+    now = time.time_ns
+    monkeypatch.setattr("time.time_ns", lambda: now() + 2 * 60 * 1_000_000_000)
+    assert (await swept(machine)).counts == {"unknown": 1}
+    monkeypatch.setattr("time.monotonic_ns", lambda real=time.monotonic_ns: real() + 2 * 60 * 1_000_000_000)
+    monkeypatch.setattr("time.time_ns", lambda: now() + 4 * 60 * 1_000_000_000)
+    assert (await swept(machine)).counts == {"orphan": 1}
+
+
 async def test_plan_is_applied_in_the_same_world_and_refused_in_another(machine, cloud):
     first = await abandoned(machine, cloud, "a")
     cloud.age()
@@ -277,13 +338,53 @@ async def test_plan_is_applied_in_the_same_world_and_refused_in_another(machine,
     assert cloud.names() == set()
 
 
-async def test_sweep_leaves_many_orphans_for_a_person(machine, cloud):
+async def test_plan_brings_the_delete_steps_of_a_version(machine, cloud):
+    """The version was published after the check was applied. The check itself stays as it was applied."""
+    await abandoned(machine, cloud, version="2.0.0")
+    cloud.age()
+    await checked(machine, cloud)
+    world = (await swept(machine)).world
+    known = cloud.check(versions=("2.0.0",))
+    order = msgspec.structs.replace(SWEEP, plan=world, deletes=known.deletes, spec=cloud.check(grace="2s").spec)
+    report = await swept(machine, order)
+    assert "no delete steps of thing@2.0.0" in report.findings[0].reason, "they were made for another spec"
+    report = await swept(machine, msgspec.structs.replace(order, spec=known.spec))
+    assert (report.applied, len(report.deleted), cloud.names()) == ("done", 1, set())
+    result = (report.applied, report.applied_world, report.applied_number)
+    assert result == ("done", world, report.number)
+    report = await swept(machine)
+    assert (report.applied, report.applied_world, report.applied_number) == result, "a later sweep has no plan"
+
+
+async def test_sweep_leaves_many_orphans_until_a_plan_is_applied(machine, cloud):
     for number in range(3):
         await abandoned(machine, cloud, f"u{number}")
     cloud.age()
     await checked(machine, cloud, "delete")
     report = await swept(machine)
     assert (len(report.deleted), report.left, len(cloud.names())) == (1, 2, 2)
+    report = await swept(machine, cloud.check("delete"))
+    assert (report.deleted, report.left, len(cloud.names())) == ((), 2, 2), "applying the check again is no decision"
+    report = await swept(machine, msgspec.structs.replace(SWEEP, plan="0" * 26))
+    assert (report.deleted, report.left, len(cloud.names())) == ((), 2, 2), "the plan is not for this world"
+    report = await swept(machine, msgspec.structs.replace(SWEEP, plan=report.world))
+    assert (report.applied, len(report.deleted), report.left, cloud.names()) == ("done", 2, 0, set())
+    await abandoned(machine, cloud, "next")
+    cloud.age()
+    await swept(machine)
+    assert len((await swept(machine)).deleted) == 1
+
+
+async def test_check_waits_until_two_new_lists_have_no_orphan(machine, cloud):
+    names = {await abandoned(machine, cloud, f"u{number}") for number in range(2)}
+    cloud.age()
+    await checked(machine, cloud, "delete")
+    assert (await swept(machine)).left == 1
+    report = await swept(machine, cloud.check("delete", versions=("2.0.0", "1.0.0")))
+    assert report.left == 1, "the changed check has no two lists yet"
+    (name,) = cloud.names() & names
+    cloud.heal(name)
+    assert (await swept(machine)).left == 0
 
 
 async def test_failed_deletion_is_reported_and_repeated(machine, cloud):

@@ -1,6 +1,7 @@
 """Records of resources: what remains known after the end of a run, and the token that its steps get."""
 
 import sqlite3
+import time
 
 import msgspec
 import pytest
@@ -157,6 +158,34 @@ async def test_steps_get_a_token_that_this_home_can_verify(machine):
     host, key = ledger.records.identity()
     ledger.close()
     assert verified_host(key, token, identity) == host
+
+
+async def test_records_survive_a_clock_that_is_far_in_the_future(machine, monkeypatch):
+    await machine.host.offer(doc.offer(doc.resource("db", [doc.step("make")], [doc.step("drop")])))
+    await machine.ready()
+    await machine.finish()
+
+    def count() -> int:
+        with machine.database() as database:
+            return database.execute("SELECT count(*) FROM resource_record WHERE ended_at > 0").fetchone()[0]
+
+    now = time.time_ns
+    with monkeypatch.context() as patch:
+        patch.setattr("time.time_ns", lambda: now() + 2 * KEEP_RECORDS_MS * 1_000_000)
+        await machine.host.forget_old()
+        assert count() == 1
+    with machine.database() as database:
+        database.execute("UPDATE resource_record SET ended_at = 1")
+    await machine.host.forget_old()
+    assert count() == 0
+
+
+async def test_steps_of_a_hook_get_no_token(machine):
+    say = 'echo "token=$DAYFLY_RESOURCE_TOKEN" >> "$JOURNAL"'
+    await machine.host.offer(doc.offer(doc.resource("", [doc.step("make", say)])))
+    await machine.ready()
+    assert machine.lines() == ["token="]
+    await machine.finish()
 
 
 async def test_steps_of_a_document_with_a_resource_id_get_that_id(machine):

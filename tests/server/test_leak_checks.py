@@ -141,8 +141,11 @@ def test_findings_have_their_verdicts_and_times(db, host):
     status = db.get(CHECK)["status"]
     assert (status["number"], status["listedAt"], status["counts"]) == (2, "1970-01-01T00:00:02.000Z", {"orphan": 1})
     assert status["findings"][0]["createdAt"] == "1970-01-01T00:00:01.000Z"
+    publish(db, "bucket@1.1.0")
     assert db.call("POST", f"{CHECK}/sweep", {"plan": "w"}).status == 200
-    assert host.leak_checks.orders[-1] == msgspec.structs.replace(host.leak_checks.orders[-1], plan="w", name="things")
+    put, sweep = checks.orders
+    assert (sweep.plan, sweep.name, sweep.spec) == ("w", "things", put.spec)
+    assert set(sweep.deletes) == {"bucket@1.0.0", "bucket@1.1.0"}, "also the version that was published later"
     assert db.get("audit")["entries"][-1]["action"] == "delete-leaks"
 
 

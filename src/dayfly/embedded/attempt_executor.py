@@ -146,7 +146,7 @@ class AttemptExecutor(abc.ABC):
             run=key.run,
             resource=resource,
             resource_id=identity,
-            resource_token=resource_token(self._identity.key, self._identity.host, identity) if identity else "",
+            resource_token=self._resource_token(resource, identity),
             unit=key.unit,
             number=key.attempt,
             inputs=self._input_values(key, live.run, inputs or self._inputs(live, key, unit)),
@@ -158,6 +158,10 @@ class AttemptExecutor(abc.ABC):
             log=folder.log,
             start_before=now_ms() + limits.schedule_ms + limits.pull_ms,
         )
+
+    def _resource_token(self, resource: str, identity: str) -> str:
+        """Return the token of a resource ID; empty for hooks and lists, because no record could prove their things."""
+        return resource_token(self._identity.key, self._identity.host, identity) if resource and identity else ""
 
     def _inputs(self, live: LiveRun, key: UnitAttempt, unit: Unit) -> Inputs:
         step = live.plan.steps.get(key.unit)

@@ -45,7 +45,7 @@ from dayfly.execute.process.attempt_storage import open_storage, remove_storage,
 from dayfly.execute.process.ci_marks import without_ci_marks
 from dayfly.execute.process.launch import ContainerStarter, ProcessStarter
 from dayfly.execute.tracing import Tracer
-from dayfly.lib.clock import now_ms
+from dayfly.lib.clock import clock_offset_ms, now_ms
 from dayfly.lib.tasks import cancel_and_wait
 from dayfly.link import run_queries, wire
 from dayfly.link.host_end import HostEnd
@@ -62,6 +62,7 @@ from dayfly.spec.workload import Workload
 log = logging.getLogger(__name__)
 
 KEEP_ENDED_MS = 7 * 24 * 3_600_000
+MAX_CLOCK_JUMP_MS = 24 * 3_600_000
 SWEEP_INTERVAL_S = 3_600
 VERSIONS_PER_LIFE = 1_000
 # The target of a run whose record does not exist, as nothing else is known of it.
@@ -107,6 +108,7 @@ class EmbeddedHost:
         self.leak_checks = LeakKeeper(engine, self._leak_runs)
         # Versions of reports rise over restarts, so a client that waits for a newer version gets ours at once.
         self._first = life * VERSIONS_PER_LIFE
+        self._clock_offset = clock_offset_ms()
         self._versions: dict[str, int] = {}
         self._session = life
         self.end = HostEnd(self)
@@ -493,13 +495,18 @@ class EmbeddedHost:
         return self._logs.times(uid, unit, attempt)
 
     async def forget_old(self) -> None:
-        """Delete the records and logs of runs that ended more than a week ago, and old records of their resources."""
+        """Delete the records and logs of runs that ended more than a week ago, and old records of their resources.
+
+        Records of resources are kept if the clock was set forward by more than a day since the start of this process.
+        Without them, a leak check would no longer recognise the resources.
+        """
         before = now_ms() - KEEP_ENDED_MS
         self.end.reject_older_births()
         try:
             kept = self.keeper.kept_records()
             ended = await self._writer.run(lambda: self._ledger.forget(before, kept))
-            await self._writer.run(lambda: self._ledger.records.forget(now_ms() - KEEP_RECORDS_MS))
+            if clock_offset_ms() - self._clock_offset < MAX_CLOCK_JUMP_MS:
+                await self._writer.run(lambda: self._ledger.records.forget(now_ms() - KEEP_RECORDS_MS))
         except HostUnavailableError as error:
             log.warning("records of runs that ended long ago are kept until the next sweep: %s", error)
             return

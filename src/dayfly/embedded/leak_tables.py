@@ -44,7 +44,11 @@ class StoredList(msgspec.Struct, frozen=True):
 
 
 class LeakState(msgspec.Struct, frozen=True, kw_only=True):
-    """The findings of a check. `lists` has at most two complete lists, the newest first."""
+    """The findings of a check. `lists` has at most two complete lists, the newest first.
+
+    While `left` is not 0, the check waits for a plan of a person. The `applied` fields are the result of the latest
+    plan.
+    """
 
     number: int = 0
     swept_at: int = 0
@@ -54,11 +58,26 @@ class LeakState(msgspec.Struct, frozen=True, kw_only=True):
     left: int = 0
     deleted: tuple[str, ...] = ()
     applied: str = ""
+    applied_world: str = ""
+    applied_number: int = 0
 
 
 _encode = msgspec.json.Encoder().encode
 _decode_definition = msgspec.json.Decoder(LeakDefinition).decode
 _decode_state = msgspec.json.Decoder(LeakState).decode
+
+
+def _without_findings(before: LeakState, after: LeakState) -> LeakState:
+    """Return the state of a check that was changed during a sweep: only what has become of its plan is kept."""
+    counted = msgspec.structs.replace(before, number=before.number + 1)
+    if after.applied_number == before.applied_number:
+        return counted
+    return msgspec.structs.replace(
+        counted,
+        applied="the check was changed during the deletion; make a new plan",
+        applied_world=after.applied_world,
+        applied_number=counted.number,
+    )
 
 
 class LeakTables:
@@ -95,14 +114,21 @@ class LeakTables:
             before = self.load(name)
         except RunDamagedError:
             before = None
-        state = before[1] if before is not None and before[0].inventory == definition.inventory else LeakState()
+        state = before[1] if before is not None else LeakState()
+        if before is not None and before[0].inventory != definition.inventory:
+            state = LeakState(number=state.number, left=state.left)
         self._db.execute(
             "INSERT OR REPLACE INTO leak_check VALUES (?, ?, ?)", (name, _encode(definition), _encode(state))
         )
 
-    def record(self, name: str, state: LeakState) -> None:
-        """Store what a check has found; no effect if it is gone."""
-        self._db.execute("UPDATE leak_check SET state = ? WHERE name = ?", (_encode(state), name))
+    def record(self, definition: LeakDefinition, state: LeakState) -> None:
+        """Store what a check has found; only count the sweep if the check has changed, and nothing if it is gone."""
+        found = self.load(definition.name)
+        if found is None:
+            return
+        if found[0] != definition:
+            state = _without_findings(found[1], state)
+        self._db.execute("UPDATE leak_check SET state = ? WHERE name = ?", (_encode(state), definition.name))
 
     def drop(self, name: str) -> bool:
         """Delete a check; return whether it existed."""

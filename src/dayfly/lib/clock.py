@@ -9,6 +9,11 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def clock_offset_ms() -> int:
+    """Return the difference between the wall clock and the monotonic clock, which changes if the former is set."""
+    return now_ms() - time.monotonic_ns() // 1_000_000
+
+
 def utc_now() -> dt.datetime:
     """Return the time in UTC."""
     return dt.datetime.now(dt.UTC)

@@ -151,11 +151,16 @@ class DropLeakCheck(ToHost, frozen=True, kw_only=True):
 
 
 class SweepLeaks(ToHost, frozen=True, kw_only=True):
-    """List soon. With `plan`, delete all orphans if their digest is the same then."""
+    """List soon. With `plan`, delete all orphans if their digest is the same then.
+
+    `deletes` are added to those of the check for this plan, if the check has the given `spec` then.
+    """
 
     uid: str
     name: str
     plan: str = ""
+    spec: LeakCheckSpec | None = None
+    deletes: dict[str, Lifecycle] = {}
 
 
 class LeaksQuery(ToHost, frozen=True, kw_only=True):

@@ -42,7 +42,7 @@ class LeakCheckSpec(WireStruct, frozen=True, kw_only=True):
         str,
         doc(
             "What happens with orphans: report (the default), or delete for the plugin's delete steps. A check deletes "
-            "at most ten resources at a time, and at most a tenth of the list.",
+            "at most ten things at a time, and at most a tenth of the list. If more are left, it waits for a plan.",
             enum=[REPORT, DELETE],
         ),
     ] = REPORT

@@ -33,10 +33,24 @@ class LeakReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
     listed_at: Annotated[int, doc("Begin of the latest complete list, " + MILLISECONDS)] = 0
     error: Annotated[str, doc("Why the latest sweep has no complete list; empty if it has one.")] = ""
     counts: Annotated[dict[str, int], doc("Number of findings by verdict.")] = {}
-    findings: Annotated[tuple[LeakFinding, ...], doc("At most 1,000 findings other than held.")] = ()
+    findings: Annotated[
+        tuple[LeakFinding, ...], doc("At most 1,000 findings other than held; deletable ones are first.")
+    ] = ()
     world: Annotated[
-        str, doc("Digest of everything that may be deleted. A plan is only applied to the same world.")
+        str,
+        doc(
+            "Digest of everything that may be deleted; empty if that is nothing, or more than 1,000 things. A plan is "
+            "only applied to the same world."
+        ),
     ] = ""
-    left: Annotated[int, doc("Number of orphans that the check did not delete, because they were too many.")] = 0
+    left: Annotated[
+        int,
+        doc(
+            "Number of resources that wait for a plan, because they were too many for a sweep. Unless it is 0, the "
+            "check deletes nothing by itself."
+        ),
+    ] = 0
     deleted: Annotated[tuple[str, ...], doc("Resource IDs that the latest sweep has deleted.")] = ()
-    applied: Annotated[str, doc("Result of the latest plan that was applied.")] = ""
+    applied: Annotated[str, doc("Result of the latest plan: done, or why it was refused. Empty without a plan.")] = ""
+    applied_world: Annotated[str, doc("Digest of the latest plan.")] = ""
+    applied_number: Annotated[int, doc("Number of the sweep that had the latest plan; 0 without a plan.")] = 0

@@ -6,6 +6,7 @@ import pytest
 
 from dayfly.plan.leaks.listing import Thing
 from dayfly.plan.leaks.verdict import (
+    MAX_FINDINGS,
     CheckRules,
     CompleteList,
     Evidence,
@@ -15,6 +16,8 @@ from dayfly.plan.leaks.verdict import (
     Verdict,
     judge,
     select_deletions,
+    shown_findings,
+    world_digest,
 )
 
 ID, OTHER = "0123456789abcdef0123456789", "0123456789abcdef0123456780"
@@ -107,6 +110,26 @@ def test_original_is_not_deleted_while_a_copy_of_its_tags_exists():
     assert [(each.verdict, each.is_deletable) for each in found] == [(Verdict.ORPHAN, False)] * 2
 
 
+RESCUED = Thing(ID, f"dayfly-{ID}-rescue", OLD)
+
+
+@pytest.mark.parametrize(
+    ("now_listed", "before"),
+    [
+        ((ORPHAN, RESCUED._replace(created=NOW - GRACE)), (ORPHAN, RESCUED)),
+        ((ORPHAN, RESCUED._replace(created=NOW + 1)), (ORPHAN, RESCUED)),
+        ((ORPHAN, RESCUED), (ORPHAN,)),
+        ((ORPHAN, RESCUED, RESCUED), (ORPHAN, RESCUED, RESCUED)),
+    ],
+    ids=["young", "from the future", "in one list", "named twice"],
+)
+def test_orphan_stays_if_a_thing_with_its_id_is_no_orphan(now_listed: tuple[Thing, ...], before: tuple[Thing, ...]):
+    """A person restores a thing under a name with the same ID, and with its tags."""
+    found = judge(listed(SECOND, *now_listed), listed(FIRST, *before), {ID: RECORDED}, (), RULES, NOW)
+    assert {each.verdict for each in found} == {Verdict.ORPHAN, Verdict.UNKNOWN}
+    assert not any(each.is_deletable for each in found)
+
+
 def test_lists_that_may_come_from_one_cache_prove_nothing():
     assert verdict_of(first=SECOND - 59_999).verdict is Verdict.UNKNOWN
     assert verdict_of(first=SECOND - 60_000).verdict is Verdict.ORPHAN
@@ -148,16 +171,59 @@ def test_resource_is_missing_only_if_two_later_lists_lack_it(
     assert [each.name for each in found if each.verdict is Verdict.MISSING] == ["box/files"] * is_missing
 
 
+def deletable(count: int) -> list[Finding]:
+    return [Finding(Verdict.ORPHAN, str(number), "x", "", is_deletable=True) for number in range(count)]
+
+
+def test_report_shows_leaks_first():
+    foreign = [Finding(Verdict.FOREIGN, "", str(number), "") for number in range(MAX_FINDINGS)]
+    missing, copy, orphan = Finding(Verdict.MISSING, ID, "m", ""), Finding(Verdict.ORPHAN, ID, "c", ""), *deletable(1)
+    held = Finding(Verdict.HELD, OTHER, "h", "")
+    shown = shown_findings([held, *foreign, missing, copy, orphan])
+    assert shown[:4] == [orphan, copy, missing, foreign[0]]
+    assert len(shown) == MAX_FINDINGS
+
+
+def test_world_with_more_than_a_report_shows_has_no_plan():
+    assert world_digest(deletable(MAX_FINDINGS))
+    assert world_digest(deletable(MAX_FINDINGS + 1)) == ""
+
+
 @pytest.mark.parametrize(
     ("orphans", "inventory", "deleted"), [(0, 100, 0), (1, 1, 1), (5, 9, 1), (5, 30, 3), (50, 99, 9), (50, 1_000, 10)]
 )
 def test_sweep_deletes_at_most_ten_and_a_tenth(orphans: int, inventory: int, deleted: int):
-    found = [Finding(Verdict.ORPHAN, str(number), "x", "", is_deletable=True) for number in range(orphans)]
-    chosen, left = select_deletions(found, inventory)
+    chosen, left = select_deletions(deletable(orphans), inventory)
     assert (len(chosen), left) == (deleted, orphans - deleted)
 
 
-def test_things_of_one_resource_are_deleted_together():
-    found = [Finding(Verdict.ORPHAN, ID, name, "", is_deletable=True) for name in ("database", "role")]
-    held = Finding(Verdict.HELD, OTHER, "x", "")
-    assert select_deletions([*found, held], 3) == ([ID], 0)
+def orphans_with(*sizes: int) -> list[Finding]:
+    """Return deletable things: for each size, an ID with this number of things."""
+    return [
+        Finding(Verdict.ORPHAN, str(number), f"{number}-{name}", "", is_deletable=True)
+        for number, size in enumerate(sizes)
+        for name in range(size)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "inventory", "deleted"),
+    [
+        ((2,), 3, 1),
+        ((2, 1), 3, 1),
+        ((10,), 10, 1),
+        ((11,), 1_000, 0),
+        ((11, 1), 1_000, 0),
+        ((1, 11, 1), 1_000, 1),
+        ((3, 3, 3, 3), 1_000, 3),
+        ((5, 5, 1), 1_000, 2),
+        ((2, 2, 1), 40, 2),
+    ],
+)
+def test_limit_of_a_sweep_counts_all_things_of_a_resource(sizes: tuple[int, ...], inventory: int, deleted: int):
+    chosen, left = select_deletions(orphans_with(*sizes), inventory)
+    assert (chosen, left) == ([str(number) for number in range(deleted)], len(sizes) - deleted)
+
+
+def test_thing_that_is_held_is_not_deleted_with_others():
+    assert select_deletions([*orphans_with(2), Finding(Verdict.HELD, OTHER, "x", "")], 3) == (["0"], 0)

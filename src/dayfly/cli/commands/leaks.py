@@ -60,7 +60,7 @@ def command(
     if plan_from is not None:
         return _apply(client, _read_plan(plan_from), timeout)
     found = _select(client, names)
-    found = [_sweep(client, each, timeout) if sweep or not each["status"]["number"] else each for each in found]
+    found = [_sweep(client, each, timeout) if sweep or not leaks.has_result(each) else each for each in found]
     if plan_to is not None:
         _write_plan(plan_to, found)
     if output == "junit":
@@ -71,6 +71,9 @@ def command(
         leaks.print_checks(found)
     else:
         show.print_message("There are no leak checks; create one with: dayfly apply -f FILE")
+    for notice in (leaks.hidden_notice, leaks.waiting_notice):
+        for text in filter(None, map(notice, found)):
+            show.print_message(text)
     has_problem = not found or any(map(leaks.has_problem, found))
     return Exit.FAILED if exits and has_problem else Exit.OK
 
@@ -91,7 +94,9 @@ def _sweep(client: ServerClient, check: Any, timeout: float, plan: str = "") -> 
     client.post("leakchecks", check["name"], "sweep", body={"plan": plan})
     while True:
         found = client.get("leakchecks", check["name"])
-        if found["status"]["number"] >= wanted:
+        status = found["status"]
+        is_applied = not plan or (status["appliedWorld"] == plan and status["appliedNumber"] > number)
+        if is_applied and status["number"] >= wanted:
             return found
         if time.monotonic() > deadline:
             raise DayflyError(Exit.TIMED_OUT, f'leak check "{check["name"]}" has not listed in time', "use --timeout")
@@ -111,7 +116,7 @@ def _write_plan(path: str, checks: Sequence[Any]) -> None:
         ]
     }
     Path(path).write_text(json.dumps(plan, indent=2) + "\n")
-    count = sum(len(each["delete"]) for each in plan["checks"])
+    count = sum(len({finding["id"] for finding in each["delete"]}) for each in plan["checks"])
     show.print_message(
         f"Wrote a plan that deletes {_count(count)} to {path}. Apply it with: dayfly leaks --apply {path}"
     )

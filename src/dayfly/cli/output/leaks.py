@@ -40,13 +40,44 @@ def print_checks(checks: Sequence[Any]) -> None:
 
 
 def leaks(check: Any) -> list[Any]:
-    """Return the findings of a check that are leaks."""
+    """Return the findings of a check that are leaks; a host sends at most 1,000 findings."""
     return [each for each in check["status"]["findings"] if each["verdict"] in LEAKS]
+
+
+def has_result(check: Any) -> bool:
+    """Return whether a check has listed, or has failed to do so, since it was created or changed."""
+    return "listedAt" in check["status"] or bool(check["status"]["error"])
 
 
 def has_problem(check: Any) -> bool:
     """Return whether a check has found a leak, or could not list."""
-    return bool(leaks(check)) or bool(check["status"]["error"]) or "listedAt" not in check["status"]
+    status = check["status"]
+    return _count_leaks(check) > 0 or bool(status["error"]) or "listedAt" not in status
+
+
+def hidden_notice(check: Any) -> str:
+    """Return a sentence about leaks that the host has counted but not sent; empty if there are none."""
+    hidden = _count_leaks(check) - len(leaks(check))
+    if hidden <= 0:
+        return ""
+    notice = f'Leak check "{check["name"]}": {hidden} more leaks are not shown.'
+    if check["status"]["world"] or not any(each["deletable"] for each in leaks(check)):
+        return notice
+    return f"{notice} That is too much for a plan: delete some of the shown things by hand."
+
+
+def waiting_notice(check: Any) -> str:
+    """Return how to delete what a check has left for a person; empty if it has left nothing."""
+    name, left = check["name"], check["status"]["left"]
+    if not left:
+        return ""
+    resources = f"{left} deletable resource{'s wait' if left != 1 else ' waits'}"
+    plan = f"dayfly leaks {name} --plan plan.json; then: dayfly leaks --apply plan.json"
+    return f'Leak check "{name}" deletes nothing by itself, because {resources} for you. Review them with: {plan}'
+
+
+def _count_leaks(check: Any) -> int:
+    return sum(check["status"]["counts"].get(verdict, 0) for verdict in LEAKS)
 
 
 def as_junit(checks: Sequence[Any]) -> str:
@@ -55,13 +86,18 @@ def as_junit(checks: Sequence[Any]) -> str:
     for check in checks:
         status, found = check["status"], leaks(check)
         error = status["error"] or ("" if "listedAt" in status else "it has not listed yet")
-        counts = {"tests": str(max(1, len(found))), "failures": str(len(found)), "errors": str(int(bool(error)))}
+        hidden = hidden_notice(check)
+        failures = len(found) + bool(hidden)
+        counts = {"tests": str(max(1, failures)), "failures": str(failures), "errors": str(int(bool(error)))}
         suite = ET.SubElement(root, "testsuite", {"name": check["name"], **counts})
         for each in found:
             case = ET.SubElement(suite, "testcase", {"classname": check["name"], "name": _printable(each["name"])})
             failure = ET.SubElement(case, "failure", {"type": each["verdict"], "message": _printable(each["reason"])})
             failure.text = _printable(f"resource {each['id']} of {each['plugin'] or 'an unknown plugin'}")
-        if error or not found:
+        if hidden:
+            case = ET.SubElement(suite, "testcase", {"classname": check["name"], "name": "more leaks"})
+            ET.SubElement(case, "failure", {"type": "hidden", "message": hidden})
+        if error or not failures:
             case = ET.SubElement(suite, "testcase", {"classname": check["name"], "name": "list"})
             if error:
                 ET.SubElement(case, "error", {"message": _printable(error)})

@@ -13,27 +13,39 @@ import msgspec
 
 from dayfly.embedded.leak_tables import LeakDefinition, LeakState, StoredList
 from dayfly.embedded.leaks.evidence import expected_resources, gather_evidence
-from dayfly.lib.clock import now_ms
+from dayfly.lib.clock import clock_offset_ms, now_ms
 from dayfly.lib.tasks import cancel_and_wait
 from dayfly.link import wire
 from dayfly.link.wire import Verdict as OrderVerdict
 from dayfly.plan.leaks.listing import Thing, parse_log
 from dayfly.plan.leaks.lists import add_list
-from dayfly.plan.leaks.verdict import CheckRules, CompleteList, Finding, Verdict, judge, select_deletions, world_digest
+from dayfly.plan.leaks.verdict import (
+    CheckRules,
+    CompleteList,
+    Finding,
+    Verdict,
+    are_distant,
+    count_deletable,
+    judge,
+    list_distance_ms,
+    select_deletions,
+    shown_findings,
+    world_digest,
+)
 from dayfly.spec.host_errors import HostUnavailableError, RunDamagedError
 from dayfly.spec.leak_check import DELETE
 from dayfly.spec.leak_report import LeakFinding, LeakReport
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from dayfly.embedded.engine import Engine
     from dayfly.embedded.leaks.leak_runs import LeakRuns
+    from dayfly.spec.lifecycle import Lifecycle
 
 log = logging.getLogger(__name__)
 
 _RETRY_S: Final = 60.0
-_MAX_FINDINGS: Final = 1_000
 
 
 class LeakKeeper:
@@ -45,7 +57,8 @@ class LeakKeeper:
         self._reader = engine.reader
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._requested: dict[str, asyncio.Event] = {}
-        self._plans: dict[str, str] = {}  # by check: the digest of the world in which it must delete its orphans
+        self._plans: dict[str, wire.SweepLeaks] = {}  # by check: the order whose plan the next sweep applies
+        self._offsets: dict[str, dict[int, int]] = {}  # by check and begin of a list: the clock's offset
         self._sweeping: set[str] = set()
         self._deleting: set[str] = set()  # resource IDs
         self._ready = asyncio.Event()
@@ -87,7 +100,8 @@ class LeakKeeper:
             case wire.DropLeakCheck():
                 return OrderVerdict.TAKEN if await self._drop(order.name) else OrderVerdict.UNKNOWN
             case wire.SweepLeaks():
-                return OrderVerdict.TAKEN if self._request(order.name, order.plan) else OrderVerdict.UNKNOWN
+                self._engine.executors.admit(tuple(order.deletes.values()), ())
+                return OrderVerdict.TAKEN if self._request(order) else OrderVerdict.UNKNOWN
 
     async def _put(self, definition: LeakDefinition) -> None:
         await self._engine.writer.run(lambda: self._engine.ledger.leaks.define(definition))
@@ -102,14 +116,15 @@ class LeakKeeper:
             if run.target.name == name:
                 await self._runs.request_end(run.uid)
         self._requested.pop(name, None)
+        self._offsets.pop(name, None)
         return found
 
-    def _request(self, name: str, plan: str) -> bool:
-        if name not in self._tasks:
+    def _request(self, order: wire.SweepLeaks) -> bool:
+        if order.name not in self._tasks:
             return False
-        if plan:
-            self._plans[name] = plan
-        self._requested[name].set()
+        if order.plan:
+            self._plans[order.name] = order
+        self._requested[order.name].set()
         return True
 
     def reports(self) -> tuple[LeakReport, ...]:
@@ -130,7 +145,6 @@ class LeakKeeper:
             return None
         definition, state = found
         findings = [_from_wire(each) for each in state.findings]
-        shown = [each for each in state.findings if each.verdict != Verdict.HELD]
         return LeakReport(
             name=name,
             spec=definition.spec,
@@ -141,11 +155,13 @@ class LeakKeeper:
             listed_at=state.lists[0].began_at if state.lists else 0,
             error=state.error,
             counts=dict(Counter(each.verdict for each in state.findings)),
-            findings=tuple(shown[:_MAX_FINDINGS]),
+            findings=tuple(map(_to_wire, shown_findings(findings))),
             world=world_digest(findings),
             left=state.left,
             deleted=state.deleted,
             applied=state.applied,
+            applied_world=state.applied_world,
+            applied_number=state.applied_number,
         )
 
     # --- the loop -----------------------------------------------------------------------------------------------------
@@ -190,18 +206,21 @@ class LeakKeeper:
         if found is None:
             return
         definition, state = found
-        plan = self._plans.pop(name, "")
+        order = self._plans.pop(name, None)
         self._sweeping.add(name)
         try:
-            began = now_ms()
+            began, number = now_ms(), state.number + 1
+            self._offsets.setdefault(name, {})[began] = clock_offset_ms()
             things, error = await self._list(definition)
-            state = msgspec.structs.replace(state, swept_at=began, error=error, deleted=(), applied="")
+            state = msgspec.structs.replace(state, number=number, swept_at=began, error=error, deleted=())
+            if order is not None:
+                applied = "nothing was deleted: there is no list"
+                state = msgspec.structs.replace(state, applied=applied, applied_world=order.plan, applied_number=number)
             if error:
-                state = msgspec.structs.replace(state, applied="nothing was deleted: there is no list" if plan else "")
+                self._offsets[name].pop(began)
             else:
-                state = await self._compare(definition, state, things, began, plan)
-            state = msgspec.structs.replace(state, number=state.number + 1)
-            await self._engine.writer.run(lambda: self._engine.ledger.leaks.record(name, state))
+                state = await self._compare(definition, state, things, order)
+            await self._engine.writer.run(lambda: self._engine.ledger.leaks.record(definition, state))
         finally:
             self._sweeping.discard(name)
 
@@ -219,42 +238,64 @@ class LeakKeeper:
         return tuple(things), ""
 
     async def _compare(
-        self, definition: LeakDefinition, state: LeakState, things: tuple[Thing, ...], began: int, plan: str
+        self, definition: LeakDefinition, state: LeakState, things: tuple[Thing, ...], order: wire.SweepLeaks | None
     ) -> LeakState:
         """Return the state with the verdicts about a list, after the deletion of orphans."""
         spec, origin = definition.spec, definition.inventory.origin
         known = [CompleteList(each.began_at, each.things, each.first_seen) for each in state.lists]
-        lists = add_list(known, began, things, spec.grace_ms)
+        known = self._without_jumps(definition, known, state.swept_at)
+        lists = add_list(known, state.swept_at, things, spec.grace_ms)
         evidence = gather_evidence(self._reader, things, self._deleting)
         expected = expected_resources(self._reader, origin)
         rules = CheckRules(origin.plugin, spec.grace_ms)
         previous = lists[1] if len(lists) > 1 else None
         findings = judge(lists[0], previous, evidence, expected, rules, now_ms())
-        chosen, left = select_deletions(findings, len(things)) if spec.action == DELETE else ([], 0)
-        applied = ""
-        if plan:
-            is_same = plan == world_digest(findings)
-            applied = "done" if is_same else "nothing was deleted: the orphans have changed since the plan was made"
-            chosen, left = ([*dict.fromkeys(each.id for each in findings if each.is_deletable)] if is_same else []), 0
-        deleted, findings = await self._delete(definition, findings, chosen)
+        chosen, left, deletes = [], 0, definition.deletes
+        if order is not None and order.plan == world_digest(findings):
+            chosen, applied = [*dict.fromkeys(each.id for each in findings if each.is_deletable)], "done"
+            deletes = deletes | order.deletes if order.spec == spec else deletes
+        else:
+            applied = "nothing was deleted: the orphans have changed since the plan was made"
+            if spec.action == DELETE and state.left:  # a person has not decided yet
+                left = count_deletable(findings) if are_distant(lists, spec.grace_ms) else state.left
+            elif spec.action == DELETE and order is None:
+                chosen, left = select_deletions(findings, len(things))
+        deleted, findings = await self._delete(definition, deletes, findings, chosen)
         return msgspec.structs.replace(
             state,
             lists=tuple(StoredList(each.began_at, each.things, dict(each.first_seen)) for each in lists),
             findings=tuple(map(_to_wire, findings)),
             left=left,
             deleted=tuple(deleted),
-            applied=applied,
+            applied=applied if order is not None else state.applied,
         )
 
+    def _without_jumps(self, definition: LeakDefinition, known: list[CompleteList], began: int) -> list[CompleteList]:
+        """Return the known lists, except lists that are distant only because the clock was set forward."""
+        offsets, distance = self._offsets[definition.name], list_distance_ms(definition.spec.grace_ms)
+        kept = []
+        for each in known:
+            passed = began - each.began_at
+            jump = offsets[began] - offsets.get(each.began_at, offsets[began])  # unknown after a restart
+            if passed < distance or passed - jump >= distance:
+                kept.append(each)
+        living = {began, *(each.began_at for each in kept)}
+        self._offsets[definition.name] = {at: offset for at, offset in offsets.items() if at in living}
+        return kept
+
     async def _delete(
-        self, definition: LeakDefinition, findings: Sequence[Finding], ids: Iterable[str]
+        self,
+        definition: LeakDefinition,
+        deletes: Mapping[str, Lifecycle],
+        findings: Sequence[Finding],
+        ids: Iterable[str],
     ) -> tuple[list[str], list[Finding]]:
         """Delete resources. Return their IDs, and the findings with the reasons why the others were not deleted."""
         deleted, errors = [], {}
         plugins = {each.id: each.plugin for each in findings if each.is_deletable}
         for id_ in ids:
             plugin = plugins[id_]
-            document = definition.deletes.get(plugin)
+            document = deletes.get(plugin)
             if document is None:
                 errors[id_] = f"the check has no delete steps of {plugin}"
                 continue
@@ -262,7 +303,7 @@ class LeakKeeper:
             try:
                 document = msgspec.structs.replace(document, resource_id=id_)
                 error, _ = await self._runs.execute(
-                    definition.name, document, partial(self._may_delete, definition.name, id_)
+                    definition.name, document, partial(self._may_delete, definition, id_)
                 )
             finally:
                 self._deleting.discard(id_)
@@ -274,11 +315,12 @@ class LeakKeeper:
         kept = [each for each in findings if each.id not in deleted]
         return deleted, [_with_error(each, errors.get(each.id, "")) for each in kept]
 
-    def _may_delete(self, name: str, id_: str) -> bool:
+    def _may_delete(self, definition: LeakDefinition, id_: str) -> bool:
         """Return whether nothing has changed since the verdict. The transaction of the birth calls it."""
         ledger = self._engine.ledger
         record = ledger.records.find([id_]).get(id_)
-        return (record is None or record.ended_at > 0) and ledger.leaks.load(name) is not None
+        stored = ledger.leaks.load(definition.name)
+        return record is not None and record.ended_at > 0 and stored is not None and stored[0] == definition
 
 
 def _seconds_until_due(definition: LeakDefinition, state: LeakState, now: int) -> float:

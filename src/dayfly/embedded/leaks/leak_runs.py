@@ -82,7 +82,7 @@ class LeakRuns:
         event = self._waiting[uid] = asyncio.Event()
         try:
             if not await self._engine.writer.run(lambda: permit() and self._engine.ledger.create(stored)):
-                return "it has a run by now", []
+                return "the check or the run of the resource has changed", []
             self._engine.wake(uid)
             error = await self._wait_until_done(uid, event)
             printed = self._read_logs(uid, document)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 MAX_DELETIONS: Final = 10
+# A report has no more findings, and a plan no more things: a person must have seen everything that a plan deletes.
+MAX_FINDINGS: Final = 1_000
 _DELETED_SHARE: Final = 10
 _DIGEST_LENGTH: Final = 26
 # Two lists that begin sooner after each other may come from the same cache. A shorter grace period shortens this.
@@ -139,7 +141,8 @@ def judge(
         for thing in current.things
     ]
     copied = {finding.id for finding, thing in zip(found, current.things, strict=True) if not thing.is_named_by_id}
-    orphans = [_protect_copies(finding, copied) for finding in found]
+    doubtful = {each.id for each in found if each.verdict is not Verdict.ORPHAN}
+    orphans = [_protect_copies(finding, copied, doubtful) for finding in found]
     return [*orphans, *_missing(lists, expected)]
 
 
@@ -181,12 +184,15 @@ def _verdict(
 
 def _is_in_two_lists(thing: Thing, lists: Sequence[CompleteList], ended_at: int, rules: CheckRules) -> bool:
     """Return whether two lists have the thing with the same ID, began after the end of its run, and differ in time."""
-    if len(lists) < 2 or lists[0].began_at - lists[1].began_at < list_distance_ms(rules.grace_ms):
-        return False
-    return all(
+    return are_distant(lists, rules.grace_ms) and all(
         each.began_at > ended_at and any((other.name, other.id) == (thing.name, thing.id) for other in each.things)
         for each in lists
     )
+
+
+def are_distant(lists: Sequence[CompleteList], grace_ms: int) -> bool:
+    """Return whether there are two lists that prove something together."""
+    return len(lists) > 1 and lists[0].began_at - lists[1].began_at >= list_distance_ms(grace_ms)
 
 
 def list_distance_ms(grace_ms: int) -> int:
@@ -194,14 +200,16 @@ def list_distance_ms(grace_ms: int) -> int:
     return min(grace_ms, MIN_LIST_DISTANCE_MS)
 
 
-def _protect_copies(finding: Finding, copied: set[str]) -> Finding:
-    """Return the finding; it is not deletable if any thing with its ID does not have the ID in its name.
+def _protect_copies(finding: Finding, copied: set[str], doubtful: set[str]) -> Finding:
+    """Return the finding; it is deletable only if all things with its ID are orphans and have the ID in their names.
 
     A restored snapshot has the tags of its original, and delete steps may select by tag.
     """
-    if not finding.is_deletable or finding.id not in copied:
-        return finding
-    return finding._replace(is_deletable=False, reason=f"{finding.reason}; a thing with its id may be a copy")
+    if finding.is_deletable and finding.id in copied:
+        return finding._replace(is_deletable=False, reason=f"{finding.reason}; a thing with its id may be a copy")
+    if finding.is_deletable and finding.id in doubtful:
+        return finding._replace(is_deletable=False, reason=f"{finding.reason}; a thing with its id is not an orphan")
+    return finding
 
 
 def _missing(lists: Sequence[CompleteList], expected: Iterable[ExpectedResource]) -> list[Finding]:
@@ -216,20 +224,42 @@ def _missing(lists: Sequence[CompleteList], expected: Iterable[ExpectedResource]
     ]
 
 
+def shown_findings(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings for a report, at most 1,000: deletable things, other orphans, missing resources, the rest."""
+    ranks = {Verdict.ORPHAN: 1, Verdict.MISSING: 2}
+    shown = [each for each in findings if each.verdict is not Verdict.HELD]
+    return sorted(shown, key=lambda each: 0 if each.is_deletable else ranks.get(each.verdict, 3))[:MAX_FINDINGS]
+
+
 def world_digest(findings: Sequence[Finding]) -> str:
-    """Return the digest of everything that may be deleted; empty if there is nothing.
+    """Return the digest of everything that may be deleted; empty if there is nothing, or more than a report shows.
 
     A plan that a person has read is only carried out in the same world.
     """
     things = sorted((each.id, each.name, each.plugin) for each in findings if each.is_deletable)
-    return hashlib.sha256(repr(things).encode()).hexdigest()[:_DIGEST_LENGTH] if things else ""
+    if not 0 < len(things) <= MAX_FINDINGS:
+        return ""
+    return hashlib.sha256(repr(things).encode()).hexdigest()[:_DIGEST_LENGTH]
 
 
 def select_deletions(findings: Sequence[Finding], inventory_size: int) -> tuple[list[str], int]:
     """Return the resource IDs that a sweep may delete, and how many deletable IDs are left for a person.
 
-    A sweep deletes the things of at most 10 IDs, and of at most a tenth of the inventory but at least one.
+    A sweep deletes at most 10 things, and at most a tenth of the inventory but at least one. All things of an ID are
+    deleted together. So the first ID may have more things than a tenth, but not more than 10.
     """
-    deletable = list(dict.fromkeys(each.id for each in findings if each.is_deletable))
+    sizes = Counter(each.id for each in findings if each.is_deletable)
     limit = min(MAX_DELETIONS, max(1, inventory_size // _DELETED_SHARE))
-    return deletable[:limit], len(deletable[limit:])
+    chosen: list[str] = []
+    total = 0
+    for id_, size in sizes.items():
+        total += size
+        if total > (limit if chosen else MAX_DELETIONS):
+            break
+        chosen.append(id_)
+    return chosen, len(sizes) - len(chosen)
+
+
+def count_deletable(findings: Iterable[Finding]) -> int:
+    """Return the number of resource IDs that may be deleted."""
+    return len({each.id for each in findings if each.is_deletable})

@@ -108,14 +108,16 @@ class LeakCheckApi:
         plan = body.get("plan", "") if isinstance(body, dict) else None
         if not isinstance(plan, str):
             raise RequestError(400, "plan must be the text that the world of a report has")
+        order = wire.SweepLeaks(uid=_uid(report.name), name=report.name, plan=plan)
         if plan:
             # Also the versions that were published since the check was applied may be needed.
             check = LeakCheck(name=report.name, spec=report.spec)
             target, org = link.compile_target().publisher, self._store.for_org(who.org)
             with contextlib.suppress(SpecError):
-                await self._order(link, await org.read(lambda rows: _compile(rows, check, target)))
+                compiled = await org.read(lambda rows: _compile(rows, check, target))
+                order = msgspec.structs.replace(order, spec=report.spec, deletes=compiled.deletes)
             await org.write(lambda rows: audit.append(rows, who, "delete-leaks", f"leakchecks/{report.name}", plan))
-        await self._order(link, wire.SweepLeaks(uid=_uid(report.name), name=report.name, plan=plan))
+        await self._order(link, order)
         return _describe((await self._find(request))[1])
 
     async def _order(self, link: Link, order: wire.LeakOrder) -> None:
@@ -228,5 +230,7 @@ def _describe(report: LeakReport) -> dict[str, Any]:
             "left": report.left,
             "deleted": list(report.deleted),
             "applied": report.applied,
+            "appliedWorld": report.applied_world,
+            "appliedNumber": report.applied_number,
         },
     }
