@@ -86,7 +86,7 @@ def test_identity_stays_when_the_ledger_is_opened_again(ledger, tmp_path):
 
 
 def without_records(path) -> None:
-    """Turn the file into one that the previous version has written."""
+    """Convert the file to the format of the previous version."""
     with sqlite3.connect(path) as db:
         db.execute("DROP TABLE resource_record")
         db.execute("DROP TABLE identity")

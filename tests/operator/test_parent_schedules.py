@@ -5,7 +5,6 @@ A seed names a schedule, and `DAYFLY_SEEDS=17-17` repeats it. Without it `make t
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
@@ -14,19 +13,11 @@ from tests.operator.rig.kubelet import Script
 from tests.operator.rig.parents import child, parent_world, parents
 from tests.operator.rig.pools import MEMBERS
 from tests.operator.rig.scenes import gone, ready
+from tests.operator.rig.schedule_seeds import select_seeds
 from tests.operator.rig.world import World, live
-from tests.selection import SELECTION
 
 MOST, PARTS = 400, 100
 SETTLED_S = 3_000
-
-
-def seeds() -> list[int]:
-    """Return the seeds to play."""
-    if wanted := os.environ.get("DAYFLY_SEEDS"):
-        first, last = map(int, wanted.split("-"))
-        return list(range(first, last + 1))
-    return SELECTION.sample(range(1, MOST + 1), PARTS, "schedules of parents")
 
 
 class Schedule:
@@ -99,7 +90,7 @@ def _has_settled(world: World, name: str) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", seeds())
+@pytest.mark.parametrize("seed", select_seeds(MOST, PARTS, "schedules of parents"))
 def test_parents_survive_every_schedule(seed, played):
     schedule = Schedule(seed)
     world = live(lambda: parent_world(seed=seed, **schedule.scripts()), schedule.play)

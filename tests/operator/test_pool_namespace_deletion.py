@@ -43,7 +43,7 @@ def test_deletion_during_a_refill_leaves_nothing():
 
 
 def test_failing_cleanup_of_a_member_keeps_its_namespace():
-    """The namespace would otherwise be gone, and with it the only record of what the member made."""
+    """The namespace contains the only record of what the member made."""
 
     async def story(world: World) -> None:
         pool(world)

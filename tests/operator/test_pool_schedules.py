@@ -5,7 +5,6 @@ A seed names a schedule, and `DAYFLY_SEEDS=17-17` repeats it. Without it `make t
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
@@ -13,20 +12,12 @@ from tests.kube.fake import WRITE_HARMS, Call, Fault
 from tests.operator.rig.cloud import Object
 from tests.operator.rig.pools import MEMBERS, member, pool_world, pooled_sandbox
 from tests.operator.rig.scenes import gone, ready
+from tests.operator.rig.schedule_seeds import select_seeds
 from tests.operator.rig.world import World, live
-from tests.selection import SELECTION
 
 from dayfly.operator.cluster.objects import MemberRef
 
 MOST, PARTS = 600, 100
-
-
-def seeds() -> list[int]:
-    """Return the seeds to play."""
-    if wanted := os.environ.get("DAYFLY_SEEDS"):
-        first, last = map(int, wanted.split("-"))
-        return list(range(first, last + 1))
-    return SELECTION.sample(range(1, MOST + 1), PARTS, "schedules of holds")
 
 
 class Schedule:
@@ -107,7 +98,7 @@ def _has_settled(world: World, name: str) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", seeds())
+@pytest.mark.parametrize("seed", select_seeds(MOST, PARTS, "schedules of holds"))
 def test_holds_survive_every_schedule(seed, played):
     schedule = Schedule(seed)
     world = live(lambda: pool_world(claim_steps=schedule.dice.random() < 0.3, seed=seed), schedule.play)

@@ -5,7 +5,6 @@ A seed names a schedule, and `DAYFLY_SEEDS=17-17` repeats it. Without it `make t
 
 from __future__ import annotations
 
-import os
 import random
 
 import msgspec
@@ -13,21 +12,13 @@ import pytest
 from tests.kube.fake import WRITE_HARMS, Call, Fault
 from tests.operator.rig.pools import PLUGIN, POOLS, TEMPLATE, pool, pool_world, pooled_sandbox
 from tests.operator.rig.scenes import gone, ready
+from tests.operator.rig.schedule_seeds import select_seeds
 from tests.operator.rig.world import World, live
-from tests.selection import SELECTION
 
 from dayfly.spec.lifecycle import Lifecycle
 
 MOST, PARTS = 300, 100
 MERGE = "application/merge-patch+json"
-
-
-def seeds() -> list[int]:
-    """Return the seeds to play."""
-    if wanted := os.environ.get("DAYFLY_SEEDS"):
-        first, last = map(int, wanted.split("-"))
-        return list(range(first, last + 1))
-    return SELECTION.sample(range(1, MOST + 1), PARTS, "schedules of pools")
 
 
 class Schedule:
@@ -96,7 +87,7 @@ def _template(world: World) -> tuple[Lifecycle, ...]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", seeds())
+@pytest.mark.parametrize("seed", select_seeds(MOST, PARTS, "schedules of pools"))
 def test_pool_survives_random_schedules(seed: int, played) -> None:
     def make() -> World:
         world = pool_world(claim_steps=False, seed=seed)

@@ -20,6 +20,7 @@ from tests.operator.rig.cloud import Object
 from tests.operator.rig.kubelet import Script
 from tests.operator.rig.random_actions import RandomActions
 from tests.operator.rig.scenes import CHAIN, CHAIN_UNITS, RETRY, RETRY_UNITS, Scene, chain, ready, wish
+from tests.operator.rig.schedule_seeds import select_seeds
 from tests.operator.rig.world import World, live
 from tests.selection import SELECTION
 
@@ -27,14 +28,6 @@ from dayfly.execute.fork.run import Forks
 
 MOST, PARTS = 1_600, 300
 PLANS = {"chain": (CHAIN, CHAIN_UNITS), "retry": (RETRY, RETRY_UNITS)}
-
-
-def seeds(kind: str) -> list[int]:
-    """Return the seeds to play."""
-    if wanted := os.environ.get("DAYFLY_SEEDS"):
-        first, last = map(int, wanted.split("-"))
-        return list(range(first, last + 1))
-    return SELECTION.sample(range(1, MOST + 1), PARTS, f"schedules of {kind}")
 
 
 def born(seed: int) -> World:
@@ -171,7 +164,7 @@ KINDS = {"steps": (born, story), "forks": (forking, forks)}
 def test_schedules(kind, part, played):
     """No step runs twice or out of order, and no object is left, whatever happens."""
     begin, then = KINDS[kind]
-    share = seeds(kind)[part::8]
+    share = select_seeds(MOST, PARTS, f"schedules of {kind}")[part::8]
     played("schedules of two and three operators on the fake API server", len(share))
     for seed in share:
         try:

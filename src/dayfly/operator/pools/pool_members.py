@@ -115,7 +115,7 @@ class PoolMembers:
     async def create(self, owner: RunObject, number: int, documents: tuple[Lifecycle, ...], versions: str) -> None:
         """Create a member of a pool with this run, or complete its birth. Repeated calls create it once.
 
-        `versions` is the digest of what it reads.
+        `versions` is the digest of the Secrets and ConfigMaps that the member reads.
 
         Raises:
             errors.ApiError: it is not complete.

@@ -46,7 +46,7 @@ class RunState(enum.StrEnum):
 
 
 class Evidence(NamedTuple):
-    """Everything that is known of a resource ID apart from lists.
+    """The evidence about a resource ID, except the lists of inventories.
 
     Attributes:
         run: The state of its run.
