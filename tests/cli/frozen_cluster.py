@@ -48,6 +48,11 @@ class Denying(FakeTransport):
         return super().stream(request)
 
 
+def limits(away: bool) -> Limits:
+    """Return the limits of a client. Only one whose cluster is away gives up soon; a slow machine must not time out."""
+    return Limits(timeout=0.5) if away else Limits()
+
+
 class _Refused:
     def __init__(self, answer: Answer) -> None:
         self.status, self.headers = answer.status, answer.headers
@@ -93,7 +98,7 @@ class FrozenCluster:
         transport = Denying(self.cluster, "ada")
         transport.denied, transport.away = self.denied, self.away
         loop = asyncio.Runner()
-        return subject.ClusterBackend(loop, KubeClient(transport, Limits(timeout=0.5), seed=1), "shop", FLAGS)
+        return subject.ClusterBackend(loop, KubeClient(transport, limits(self.away), seed=1), "shop", FLAGS)
 
 
 class Stage(NamedTuple):

@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
-from tests.cli.frozen_cluster import Denying, FrozenCluster, Stage
+from tests.cli.frozen_cluster import Denying, FrozenCluster, Stage, limits
 
 from dayfly.cli.cluster_page.app import ClusterPage
-from dayfly.kube.client import KubeClient, Limits
+from dayfly.kube.client import KubeClient
 from dayfly.kube.transport import Answer, KubeRequest
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def serving(
 
     async def main() -> None:
         stop = asyncio.Event()
-        client = KubeClient(ada, Limits(timeout=0.5), seed=1)
+        client = KubeClient(ada, limits(away), seed=1)
         page = ClusterPage(client, namespace, f" --context {CONTEXT}", user="ada", context=CONTEXT)
         made.extend([asyncio.get_running_loop(), stop, page])
         ready.set()
