@@ -2608,7 +2608,7 @@ export interface components {
              * @description Digest of everything that may be deleted; empty if nothing, or over 1,000 things.
              * @default
              */
-            world?: string;
+            plan?: string;
             /**
              * @description Number of resources that were too many for one sweep, and wait for a plan.
              * @default 0
@@ -2628,7 +2628,7 @@ export interface components {
              * @description Digest of the latest plan.
              * @default
              */
-            appliedWorld?: string;
+            appliedPlan?: string;
             /**
              * @description Number of the sweep that had the latest plan; 0 without a plan.
              * @default 0
@@ -3922,7 +3922,7 @@ export interface components {
          */
         SweepRequest: {
             /**
-             * @description The `world` of a report: all its orphans are deleted, unless they have changed since.
+             * @description The `plan` of a report: all its orphans are deleted, unless they have changed since.
              * @default
              */
             plan?: string;

@@ -27,7 +27,7 @@ def fake(cli: Cli) -> Iterator[Fake]:
 
 
 def finding(verdict: str = "orphan", **changes: Any) -> dict[str, Any]:
-    name = {"id": "0" * 26, "name": "thing", "reason": "its run has ended", "plugin": "thing@1.0.0"}
+    name = {"id": "0" * 26, "name": "item", "reason": "its run has ended", "plugin": "item@1.0.0"}
     return {"verdict": verdict, **name, "deletable": verdict == "orphan", **changes}
 
 
@@ -35,11 +35,11 @@ def check(*findings: dict[str, Any], **status: Any) -> dict[str, Any]:
     """Return a check as the server describes it."""
     known = {
         "number": 1, "sweeping": False, "listedAt": "2026-01-01T00:00:00.000Z", "error": "", "counts": {},
-        "findings": list(findings), "world": "", "left": 0, "deleted": [], "applied": "",
-        "appliedWorld": "", "appliedNumber": 0,
+        "findings": list(findings), "plan": "", "left": 0, "deleted": [], "applied": "",
+        "appliedPlan": "", "appliedNumber": 0,
     }  # fmt: skip
-    spec = {"cluster": "local", "plugin": "thing"}
-    return {"name": "things", "plugin": "thing@1.0.0", "spec": spec, "status": known | status}
+    spec = {"cluster": "local", "plugin": "item"}
+    return {"name": "items", "plugin": "item@1.0.0", "spec": spec, "status": known | status}
 
 
 def test_leak_that_is_not_shown_fails_the_check(cli: Cli, fake: Fake):
@@ -58,29 +58,29 @@ def test_plan_of_too_many_orphans_says_so(cli: Cli, fake: Fake):
 
 
 def test_check_that_waits_for_a_person_names_the_commands(cli: Cli, fake: Fake):
-    fake.say("GET", "leakchecks", [check(finding(), counts={"orphan": 1}, world="w", left=1)])
-    assert "dayfly leaks things --plan plan.json" in cli("leaks", "-o", "json").err
+    fake.say("GET", "leakchecks", [check(finding(), counts={"orphan": 1}, plan="w", left=1)])
+    assert "dayfly leaks items --plan plan.json" in cli("leaks", "-o", "json").err
 
 
 def test_plan_counts_the_resources_that_it_deletes(cli: Cli, fake: Fake):
     two = finding(), finding(name="other")
-    fake.say("GET", "leakchecks", [check(*two, counts={"orphan": 2}, world="w")])
+    fake.say("GET", "leakchecks", [check(*two, counts={"orphan": 2}, plan="w")])
     assert "deletes 1 resource to plan.json" in cli("leaks", "--plan", "plan.json").err
 
 
 def test_apply_waits_for_the_sweep_that_has_its_plan(cli: Cli, fake: Fake):
-    fake.say("GET", "leakchecks", [check(finding(), counts={"orphan": 1}, world="w")])
+    fake.say("GET", "leakchecks", [check(finding(), counts={"orphan": 1}, plan="w")])
     assert cli("leaks", "--plan", "plan.json").code == 0
-    before = {"applied": "done", "appliedWorld": "w"}
+    before = {"applied": "done", "appliedPlan": "w"}
     fake.say(
         "GET",
-        "leakchecks/things",
+        "leakchecks/items",
         check(number=1, appliedNumber=1, **before),
         check(number=2, appliedNumber=1, **before),
-        check(number=3, appliedNumber=3, appliedWorld="x", applied="refused"),
+        check(number=3, appliedNumber=3, appliedPlan="x", applied="refused"),
         check(number=4, appliedNumber=4, deleted=["0" * 26], **before),
     )
-    fake.say("POST", "leakchecks/things/sweep", check())
+    fake.say("POST", "leakchecks/items/sweep", check())
     done = cli("leaks", "--apply", "plan.json")
     assert (done.code, "deleted 1 resource." in done.err + done.out) == (0, True)
-    assert ("POST", "/api/v2/orgs/local/leakchecks/things/sweep", {"plan": "w"}) in fake.asked
+    assert ("POST", "/api/v2/orgs/local/leakchecks/items/sweep", {"plan": "w"}) in fake.asked

@@ -21,5 +21,5 @@ def test_verdicts_and_limits_of_leak_checks_are_documented():
     page = PAGE.read_text()
     assert all(f"| `{verdict}` |" in page for verdict in Verdict)
     assert MAX_DELETIONS == 10
-    assert "at most ten things" in page
+    assert "at most ten items" in page
     assert f"{KEEP_RECORDS_MS // 86_400_000} days" in page

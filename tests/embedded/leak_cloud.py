@@ -1,4 +1,4 @@
-"""A fake cloud for leak checks: a folder with a file for each thing, and faults of its list."""
+"""A fake cloud for leak checks: a folder with a file for each item, and faults of its list."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dayfly.spec.lifecycle import Target
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.sandbox import Sandbox
 
-# `folder` has the things; a file `list` there replaces the list, and `fail` makes the list fail.
+# `folder` has the items; a file `list` there replaces the list, and `fail` makes the list fail.
 LIST = """#!/usr/bin/env python3
 import json, os, pathlib, sys, time
 folder = pathlib.Path(os.environ["FOLDER"])
@@ -26,9 +26,9 @@ if (folder / "warn").exists():
 if (folder / "list").exists():
     print((folder / "list").read_text())
     sys.exit()
-files = sorted(each for each in folder.iterdir() if each.name.startswith("thing-"))
+files = sorted(each for each in folder.iterdir() if each.name.startswith("item-"))
 if (folder / "half").exists():
-    print(json.dumps({"name": "thing-1"}))
+    print(json.dumps({"name": "item-1"}))
     sys.exit()
 found = [json.loads(each.read_text()) for each in files]
 found = [each for each in found if wanted in ("", each.get("id"))]
@@ -40,16 +40,16 @@ print(json.dumps({"complete": True, "count": len(found)}))
 """
 MAKE = """#!/bin/sh
 set -eu
-printf '{"id": "%s", "name": "thing-%s", "created": %s, "token": "%s"}' \
+printf '{"id": "%s", "name": "item-%s", "created": %s, "token": "%s"}' \
     "$DAYFLY_RESOURCE_ID" "$DAYFLY_RESOURCE_ID" "$(date +%s)" "$DAYFLY_RESOURCE_TOKEN" \
-    >"$FOLDER/thing-$DAYFLY_RESOURCE_ID"
+    >"$FOLDER/item-$DAYFLY_RESOURCE_ID"
 """
 DROP = """#!/bin/sh
 set -eu
 [ ! -e "$FOLDER/stuck" ] || exit 1
 echo "drop $DAYFLY_RESOURCE_ID ${MADE:-none}" >>"$FOLDER/journal"
 # By tag, as careless plugins do: this also removes copies.
-grep -lF "\\"$DAYFLY_RESOURCE_ID\\"" "$FOLDER"/thing-* 2>/dev/null | xargs -r rm -f
+grep -lF "\\"$DAYFLY_RESOURCE_ID\\"" "$FOLDER"/item-* 2>/dev/null | xargs -r rm -f
 """
 FOLDER = {"name": "folder", "valueFromSandbox": True, "required": True}
 
@@ -60,7 +60,7 @@ _SPEC = {
 }
 
 
-def plugin(version: str = "1.0.0", name: str = "thing") -> Plugin:
+def plugin(version: str = "1.0.0", name: str = "item") -> Plugin:
     spec = {
         **_SPEC,
         "inventory": [{"name": "list", "script": LIST, "inputs": [{"name": "folder", "valueFromSandbox": True}]}],
@@ -71,14 +71,14 @@ def plugin(version: str = "1.0.0", name: str = "thing") -> Plugin:
 
 
 class Cloud:
-    """A folder of things, and the documents for it."""
+    """A folder of items, and the documents for it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir()
 
     def names(self) -> set[str]:
-        return {each.name for each in self.folder.glob("thing-*")}
+        return {each.name for each in self.folder.glob("item-*")}
 
     def journal(self) -> list[str]:
         file = self.folder / "journal"
@@ -88,14 +88,14 @@ class Cloud:
         (self.folder / name).write_text(json.dumps({"name": name, **row}))
 
     def copy(self, name: str, other: str, **changes: Any) -> None:
-        """Copy a thing with its tags, as a restored snapshot does."""
+        """Copy an item with its tags, as a restored snapshot does."""
         row = json.loads((self.folder / name).read_text())
         del row["name"]
         self.add(other, **{**row, **changes})
 
     def age(self, seconds: int = 86_400) -> None:
-        """Make all things older."""
-        for file in self.folder.glob("thing-*"):
+        """Make all items older."""
+        for file in self.folder.glob("item-*"):
             row = json.loads(file.read_text())
             file.write_text(json.dumps({**row, "created": row["created"] - seconds}))
 
@@ -105,8 +105,8 @@ class Cloud:
     def heal(self, name: str) -> None:
         (self.folder / name).unlink()
 
-    def offer(self, uid: str, version: str = "1.0.0", name: str = "thing", *, inline: bool = False) -> Offer:
-        """Return the offer of a sandbox with one thing. `inline` steps are in the sandbox, without a plugin."""
+    def offer(self, uid: str, version: str = "1.0.0", name: str = "item", *, inline: bool = False) -> Offer:
+        """Return the offer of a sandbox with one item. `inline` steps are in the sandbox, without a plugin."""
         resource: dict[str, Any] = {"name": "it", "params": {"folder": str(self.folder)}}
         resource |= {"spec": _SPEC} if inline else {"plugin": f"{name}@{version}"}
         body = {"name": uid, "spec": {"cluster": "local", "resources": [resource]}}
@@ -120,23 +120,23 @@ class Cloud:
         """Return the order that creates a check, with the delete steps of some versions."""
         spec = {
             "cluster": "local",
-            "plugin": "thing",
+            "plugin": "item",
             "params": {"folder": str(self.folder)},
             "grace": grace,
             "every": "1h",
             "action": action,
         }
-        wished = documents.from_wire({"name": "things", "spec": spec}, "LeakCheck")
+        wished = documents.from_wire({"name": "items", "spec": spec}, "LeakCheck")
         assert isinstance(wished, LeakCheck)
         made = {version: compile_leak_check(wished, plugin(version)) for version in versions}
         return PutLeakCheck(
-            uid="leakcheck/things",
-            name="things",
+            uid="leakcheck/items",
+            name="items",
             spec=wished.spec,
-            plugin=f"thing@{versions[0]}",
+            plugin=f"item@{versions[0]}",
             inventory=made[versions[0]].inventory,
-            deletes={f"thing@{version}": each.delete for version, each in made.items() if each.delete is not None},
+            deletes={f"item@{version}": each.delete for version, each in made.items() if each.delete is not None},
         )
 
 
-SWEEP = SweepLeaks(uid="leakcheck/things", name="things")
+SWEEP = SweepLeaks(uid="leakcheck/items", name="items")

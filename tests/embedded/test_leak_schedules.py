@@ -21,11 +21,11 @@ FAULTS = ("fail", "half", "warn")
 
 
 class Schedule:
-    """One random schedule, with its record of the things that must survive."""
+    """One random schedule, with its record of the items that must survive."""
 
     def __init__(self, machine: Machine, cloud: Cloud, seed: int) -> None:
         self.machine, self.cloud, self.random = machine, cloud, random.Random(seed)
-        self.held: dict[str, str] = {}  # thing by run
+        self.held: dict[str, str] = {}  # item by run
         self.foreign: set[str] = set()
         self.abandoned: set[str] = set()
         self.count = 0
@@ -40,10 +40,10 @@ class Schedule:
         self.check()
 
     def check(self) -> None:
-        """Check that all things of open runs and of others exist, and that only abandoned ones were deleted."""
+        """Check that all items of open runs and of others exist, and that only abandoned ones were deleted."""
         names = self.cloud.names()
         assert names >= self.foreign | set(self.held.values())
-        deleted = {f"thing-{line.split()[1]}" for line in self.cloud.journal()}
+        deleted = {f"item-{line.split()[1]}" for line in self.cloud.journal()}
         assert deleted <= self.abandoned
 
     async def create(self) -> None:
@@ -70,25 +70,25 @@ class Schedule:
             await self.machine.finish(uid)
 
     def copies(self, name: str) -> set[str]:
-        """Return the things of others with the ID of a thing."""
-        identity = name.removeprefix("thing-")
+        """Return the items of others with the ID of an item."""
+        identity = name.removeprefix("item-")
         return {each for each in self.foreign if identity == json.loads((self.cloud.folder / each).read_text())["id"]}
 
     async def add_foreign(self) -> None:
-        """Add a thing of another owner: a random ID, a similar name, or a copy of our tags."""
+        """Add an item of another owner: a random ID, a similar name, or a copy of our tags."""
         identity = "".join(self.random.choices("0123456789abcdef", k=26))
         known = sorted(self.held.values())
         kind = self.random.randrange(3) if known else 0
         if kind == 0:
-            name = f"thing-{identity}"
+            name = f"item-{identity}"
             self.cloud.add(name, id=identity, created=100_000, token="host." + "0" * 32)
         else:
             original = self.random.choice(known)
-            name = f"thing-copy-{identity}" if kind == 1 else f"{original}{self.random.choice('0az')}"
+            name = f"item-copy-{identity}" if kind == 1 else f"{original}{self.random.choice('0az')}"
             if name in self.foreign:
                 return
-            same = original.removeprefix("thing-")
-            self.cloud.copy(original, name, id=same if kind == 1 else name.removeprefix("thing-"))
+            same = original.removeprefix("item-")
+            self.cloud.copy(original, name, id=same if kind == 1 else name.removeprefix("item-"))
         self.foreign.add(name)
 
     async def fault(self) -> None:
@@ -133,12 +133,12 @@ async def test_random_schedule_deletes_only_orphans(machine, tmp_path, number):
         await schedule.delete()
     await schedule.create()
     (name,) = schedule.held.values()
-    schedule.cloud.copy(name, "thing-restored")
-    schedule.foreign.add("thing-restored")
+    schedule.cloud.copy(name, "item-restored")
+    schedule.foreign.add("item-restored")
     await schedule.abandon()
-    kept = {each for each in schedule.abandoned if schedule.copies(each)}  # a copy of its tags protects a thing
+    kept = {each for each in schedule.abandoned if schedule.copies(each)}  # a copy of its tags protects an item
     for _ in range(5):
-        await schedule.sweep(machine.host.leak_checks.reports()[0].world)
+        await schedule.sweep(machine.host.leak_checks.reports()[0].plan)
         await asyncio.sleep(1.1)
         schedule.check()
     assert schedule.cloud.names() & schedule.abandoned <= kept, (seed, machine.host.leak_checks.reports())

@@ -51,7 +51,7 @@ async def checked(machine: Machine, cloud: Cloud, action: str = "report", **opti
 
 
 async def abandoned(machine: Machine, cloud: Cloud, uid: str = "u", **options) -> str:
-    """Create a thing whose run ends without its deletion; return its name."""
+    """Create an item whose run ends without its deletion; return its name."""
     before = cloud.names()
     await machine.host.offer(cloud.offer(uid, **options))
     await machine.ready(uid)
@@ -75,8 +75,8 @@ async def test_thing_of_an_open_run_is_held_and_of_an_abandoned_one_an_orphan(ma
     second = await swept(machine)
     assert second.counts == {"held": 1, "orphan": 1}
     assert verdicts(second) == {name: "orphan"}
-    assert second.findings[0].plugin == "thing@1.0.0"
-    assert second.world
+    assert second.findings[0].plugin == "item@1.0.0"
+    assert second.plan
     assert (cloud.journal(), len(cloud.names())) == ([], 2), "a check that only reports deletes nothing"
     await machine.finish("held")
 
@@ -89,7 +89,7 @@ async def test_check_deletes_an_orphan_with_the_delete_steps_of_its_plugin(machi
     cloud.age()
     await checked(machine, cloud, "delete")
     report = await swept(machine)
-    identity = name.removeprefix("thing-")
+    identity = name.removeprefix("item-")
     assert (report.deleted, report.counts) == ((identity,), {"held": 1})
     assert cloud.journal() == [f"drop {identity} none"]
     assert cloud.names() == kept
@@ -108,7 +108,7 @@ async def test_thing_of_inline_steps_is_held_and_never_deleted(machine, cloud):
     cloud.age()
     await swept(machine)
     report = await swept(machine)
-    assert (report.counts, verdicts(report), report.world) == ({"held": 1, "orphan": 1}, {name: "orphan"}, "")
+    assert (report.counts, verdicts(report), report.plan) == ({"held": 1, "orphan": 1}, {name: "orphan"}, "")
     assert "by hand" in report.findings[0].reason
     assert cloud.journal() == []
     await machine.finish("held")
@@ -119,7 +119,7 @@ async def test_orphan_of_another_version_needs_the_delete_steps_of_that_version(
     cloud.age()
     await checked(machine, cloud, "delete")
     report = await swept(machine)
-    assert "no delete steps of thing@2.0.0" in report.findings[0].reason
+    assert "no delete steps of item@2.0.0" in report.findings[0].reason
     assert cloud.names() == {name}
     await machine.host.leak_checks.execute(cloud.check("delete", versions=("1.0.0", "2.0.0")))
     assert (await swept(machine)).counts == {}
@@ -144,7 +144,7 @@ async def test_resource_that_two_lists_lack_is_missing(machine, cloud):
         ("fail", "", "AccessDenied"),
         ("half", "", "incomplete"),
         ("list", "not a list", "it is empty"),
-        ("list", '{"name": "thing-1"}\n{"complete": true, "count": 2}', "count 2"),
+        ("list", '{"name": "item-1"}\n{"complete": true, "count": 2}', "count 2"),
         ("list", '{"complete": false, "count": 0}', "complete: false"),
     ],
 )
@@ -176,28 +176,28 @@ async def test_list_from_a_cache_that_still_has_deleted_things_harms_nobody(mach
     await checked(machine, cloud, "delete")
     cloud.fault("list", f'{row}\n{{"complete": true, "count": 1}}')
     for _ in range(2):
-        assert (await swept(machine)).deleted == (name.removeprefix("thing-"),)
+        assert (await swept(machine)).deleted == (name.removeprefix("item-"),)
     await machine.host.offer(cloud.offer("new"))
     await machine.ready("new")
     await swept(machine)
-    assert len(cloud.names()) == 1, "a thing that is not in the list yet stays"
+    assert len(cloud.names()) == 1, "an item that is not in the list yet stays"
     await machine.finish("new")
 
 
 async def test_things_of_others_are_never_deleted(machine, cloud):
-    """Names that differ by a character, other keys, copies of tags, and things without any tag."""
+    """Names that differ by a character, other keys, copies of tags, and items without any tag."""
     held, orphan = "held", await abandoned(machine, cloud)
     await machine.host.offer(cloud.offer(held))
     await machine.ready(held)
     (living,) = cloud.names() - {orphan}
-    identity = living.removeprefix("thing-")
-    cloud.copy(living, "thing-snapshot")  # our token and ID, another name
+    identity = living.removeprefix("item-")
+    cloud.copy(living, "item-snapshot")  # our token and ID, another name
     similar = identity[:-1] + ("0" if identity[-1] != "0" else "1")
-    cloud.copy(living, f"thing-{similar}", id=similar)  # our token for another ID
-    cloud.copy(living, f"thing-{identity}0", id=f"{identity}0")
-    cloud.add(f"thing-{OTHER}", id=OTHER, created=100_000, token=resource_token(b"x" * 32, "host", OTHER))
-    cloud.add("thing-plain", created=100_000)
-    cloud.add("thing-named", id="f" * 26, created=100_000)
+    cloud.copy(living, f"item-{similar}", id=similar)  # our token for another ID
+    cloud.copy(living, f"item-{identity}0", id=f"{identity}0")
+    cloud.add(f"item-{OTHER}", id=OTHER, created=100_000, token=resource_token(b"x" * 32, "host", OTHER))
+    cloud.add("item-plain", created=100_000)
+    cloud.add("item-named", id="f" * 26, created=100_000)
     foreign = cloud.names() - {orphan}
     cloud.age()
     await checked(machine, cloud, "delete")
@@ -210,13 +210,13 @@ async def test_things_of_others_are_never_deleted(machine, cloud):
 
 async def test_copy_of_the_tags_of_an_orphan_protects_both(machine, cloud):
     name = await abandoned(machine, cloud)
-    cloud.copy(name, "thing-restored")
+    cloud.copy(name, "item-restored")
     cloud.age()
     await checked(machine, cloud, "delete")
     report = await swept(machine)
-    assert verdicts(report) == {name: "orphan", "thing-restored": "orphan"}
+    assert verdicts(report) == {name: "orphan", "item-restored": "orphan"}
     assert not any(each.deletable for each in report.findings)
-    assert cloud.names() == {name, "thing-restored"}
+    assert cloud.names() == {name, "item-restored"}
 
 
 async def test_thing_without_a_record_is_an_orphan_by_its_token_and_stays(machine, cloud):
@@ -294,18 +294,18 @@ async def test_check_that_is_changed_during_a_sweep_deletes_nothing(machine, clo
 async def test_result_of_a_sweep_is_not_stored_in_a_changed_check(tmp_path, cloud):
     def definition(plugin: str) -> LeakDefinition:
         order = cloud.check()
-        return LeakDefinition(name="things", spec=order.spec, plugin=plugin, inventory=order.inventory)
+        return LeakDefinition(name="items", spec=order.spec, plugin=plugin, inventory=order.inventory)
 
     ledger = SqliteLedger(tmp_path / "ledger.db")
-    ledger.leaks.define(definition("thing@1.0.0"))
-    ledger.leaks.record(definition("thing@1.0.0"), LeakState(number=1, swept_at=1))
-    ledger.leaks.define(definition("thing@2.0.0"))
-    ledger.leaks.record(definition("thing@1.0.0"), LeakState(number=2, swept_at=2))
-    assert ledger.leaks.load("things") == (definition("thing@2.0.0"), LeakState(number=2, swept_at=1))
-    applied = LeakState(number=3, swept_at=3, applied="done", applied_world="w", applied_number=3)
-    ledger.leaks.record(definition("thing@1.0.0"), applied)
-    _, stored = ledger.leaks.load("things")
-    assert (stored.swept_at, stored.applied_world, stored.applied_number) == (1, "w", 3)
+    ledger.leaks.define(definition("item@1.0.0"))
+    ledger.leaks.record(definition("item@1.0.0"), LeakState(number=1, swept_at=1))
+    ledger.leaks.define(definition("item@2.0.0"))
+    ledger.leaks.record(definition("item@1.0.0"), LeakState(number=2, swept_at=2))
+    assert ledger.leaks.load("items") == (definition("item@2.0.0"), LeakState(number=2, swept_at=1))
+    applied = LeakState(number=3, swept_at=3, applied="done", applied_plan="w", applied_number=3)
+    ledger.leaks.record(definition("item@1.0.0"), applied)
+    _, stored = ledger.leaks.load("items")
+    assert (stored.swept_at, stored.applied_plan, stored.applied_number) == (1, "w", 3)
     assert "was changed" in stored.applied
     ledger.close()
 
@@ -326,14 +326,14 @@ async def test_plan_is_applied_in_the_same_world_and_refused_in_another(machine,
     first = await abandoned(machine, cloud, "a")
     cloud.age()
     await checked(machine, cloud)
-    world = (await swept(machine)).world
+    digest = (await swept(machine)).plan
     second = await abandoned(machine, cloud, "b")
     cloud.age()
     await swept(machine)
-    report = await swept(machine, msgspec.structs.replace(SWEEP, plan=world))
+    report = await swept(machine, msgspec.structs.replace(SWEEP, plan=digest))
     assert "have changed" in report.applied
     assert cloud.names() == {first, second}
-    report = await swept(machine, msgspec.structs.replace(SWEEP, plan=report.world))
+    report = await swept(machine, msgspec.structs.replace(SWEEP, plan=report.plan))
     assert (report.applied, len(report.deleted)) == ("done", 2)
     assert cloud.names() == set()
 
@@ -343,17 +343,17 @@ async def test_plan_brings_the_delete_steps_of_a_version(machine, cloud):
     await abandoned(machine, cloud, version="2.0.0")
     cloud.age()
     await checked(machine, cloud)
-    world = (await swept(machine)).world
+    digest = (await swept(machine)).plan
     known = cloud.check(versions=("2.0.0",))
-    order = msgspec.structs.replace(SWEEP, plan=world, deletes=known.deletes, spec=cloud.check(grace="2s").spec)
+    order = msgspec.structs.replace(SWEEP, plan=digest, deletes=known.deletes, spec=cloud.check(grace="2s").spec)
     report = await swept(machine, order)
-    assert "no delete steps of thing@2.0.0" in report.findings[0].reason, "they were made for another spec"
+    assert "no delete steps of item@2.0.0" in report.findings[0].reason, "they were made for another spec"
     report = await swept(machine, msgspec.structs.replace(order, spec=known.spec))
     assert (report.applied, len(report.deleted), cloud.names()) == ("done", 1, set())
-    result = (report.applied, report.applied_world, report.applied_number)
-    assert result == ("done", world, report.number)
+    result = (report.applied, report.applied_plan, report.applied_number)
+    assert result == ("done", digest, report.number)
     report = await swept(machine)
-    assert (report.applied, report.applied_world, report.applied_number) == result, "a later sweep has no plan"
+    assert (report.applied, report.applied_plan, report.applied_number) == result, "a later sweep has no plan"
 
 
 async def test_sweep_leaves_many_orphans_until_a_plan_is_applied(machine, cloud):
@@ -366,8 +366,8 @@ async def test_sweep_leaves_many_orphans_until_a_plan_is_applied(machine, cloud)
     report = await swept(machine, cloud.check("delete"))
     assert (report.deleted, report.left, len(cloud.names())) == ((), 2, 2), "applying the check again is no decision"
     report = await swept(machine, msgspec.structs.replace(SWEEP, plan="0" * 26))
-    assert (report.deleted, report.left, len(cloud.names())) == ((), 2, 2), "the plan is not for this world"
-    report = await swept(machine, msgspec.structs.replace(SWEEP, plan=report.world))
+    assert (report.deleted, report.left, len(cloud.names())) == ((), 2, 2), "the plan is not for this digest"
+    report = await swept(machine, msgspec.structs.replace(SWEEP, plan=report.plan))
     assert (report.applied, len(report.deleted), report.left, cloud.names()) == ("done", 2, 0, set())
     await abandoned(machine, cloud, "next")
     cloud.age()
@@ -408,7 +408,7 @@ async def test_failed_deletion_is_reported_and_repeated(machine, cloud):
     assert "its deletion has failed" in report.findings[0].reason
     assert cloud.names() == {name}
     cloud.heal("stuck")
-    assert (await swept(machine)).deleted == (name.removeprefix("thing-"),)
+    assert (await swept(machine)).deleted == (name.removeprefix("item-"),)
 
 
 async def test_check_survives_a_restart_and_can_be_deleted(machine, cloud):
@@ -418,7 +418,7 @@ async def test_check_survives_a_restart_and_can_be_deleted(machine, cloud):
     await machine.down()
     await machine.up()
     report = await swept(machine)
-    assert report.deleted == (name.removeprefix("thing-"),), "the list before the restart counts"
+    assert report.deleted == (name.removeprefix("item-"),), "the list before the restart counts"
     drop = DropLeakCheck(uid=SWEEP.uid, name=SWEEP.name)
     assert await machine.host.leak_checks.execute(drop) is Verdict.TAKEN
     assert machine.host.leak_checks.reports() == ()

@@ -111,7 +111,7 @@ def test_stuck_monitor_is_killed_with_its_descendants(machine):
     machine.process(11, "sh", parent=7)
     machine.end()
     assert machine.killed == [(pid, signal.SIGKILL) for pid in (8, 11, 9, 7)]
-    assert machine.now - machine.began == pytest.approx(podman_monitors.PATIENCE_S + 0.2, abs=0.06)
+    assert machine.now - machine.began == pytest.approx(podman_monitors.MONITOR_TIMEOUT_S + 0.2, abs=0.06)
 
 
 def test_foreign_monitors_are_left_running(machine):

@@ -2,10 +2,10 @@
 
 from tests.simulator.bugs import Bug
 
-SHARING, TABLE, CLOSING = "plan/sharing.py", "plan/transitions.py", "plan/closed_run.py"
+PARENTS, TABLE, CLOSING = "plan/parents.py", "plan/transitions.py", "plan/closed_run.py"
 MEMBERS = "execute/acquire/members.py"
 
-_CLOSES_WITH_HOLDERS = (SHARING, "elif not draft.run.holders:", "elif draft.run.units or not draft.run.holders:")
+_CLOSES_WITH_HOLDERS = (PARENTS, "elif not draft.run.holders:", "elif draft.run.units or not draft.run.holders:")
 
 
 def _bug(name: str, *edits: tuple[str, str, str]) -> Bug:
@@ -21,10 +21,10 @@ BUGS: tuple[Bug, ...] = (
     ),
     _bug(
         "a failed parent waits for its holders",
-        (SHARING, "    if failed:\n", "    if failed and not draft.run.holders:\n"),
+        (PARENTS, "    if failed:\n", "    if failed and not draft.run.holders:\n"),
     ),
     _bug("a failed parent cannot be closed", (TABLE, "_has_failed(run, creates)):", "run.seq < 0):")),
-    _bug("a parent that is not used stays", (SHARING, "if draft.now >= due:", "if draft.now > due:")),
+    _bug("a parent that is not used stays", (PARENTS, "if draft.now >= due:", "if draft.now > due:")),
     _bug("no holder leaves a failed parent", (TABLE, "    (Phase.CLOSED, Leave): Phase.CLOSED,", "    # Leave:")),
     _bug(
         "a holder leaves a parent that has ended",

@@ -18,7 +18,7 @@ from dayfly.spec.leak_report import LeakFinding, LeakReport
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-CHECK = "leakchecks/things"
+CHECK = "leakchecks/items"
 STEP = {"name": "a", "script": "#!/bin/sh\n"}
 SECRET = {"name": "region", "valueFromSandbox": True, "secret": True}
 REGION = {"name": "region", "valueFromSandbox": True, "required": True}
@@ -75,14 +75,14 @@ def test_check_is_stored_at_its_host_with_the_delete_steps_of_each_version(db, h
     made = db.put(CHECK, check())
     (order,) = host.leak_checks.orders
     assert (order.name, order.plugin, set(order.deletes)) == (
-        "things",
+        "items",
         "bucket@1.1.0",
         {"bucket@1.0.0", "bucket@1.1.0"},
     )
     assert order.inventory.resource_id == ""
     assert [unit.name for unit in order.inventory.pre_start] == ["list"]
     assert [unit.name for unit in order.deletes["bucket@1.0.0"].pre_start] == ["drop"]
-    assert (made["name"], made["plugin"], made["spec"]["grace"]) == ("things", "bucket@1.1.0", "2h")
+    assert (made["name"], made["plugin"], made["spec"]["grace"]) == ("items", "bucket@1.1.0", "2h")
     assert db.get(CHECK) == made
     assert db.get("leakchecks") == [made]
     assert db.put(CHECK, made) == made, "an object can be sent as it was returned"
@@ -135,8 +135,8 @@ def test_findings_have_their_verdicts_and_times(db, host):
     db.put(CHECK, check())
     finding = LeakFinding(verdict="orphan", id="1", name="x", reason="its run has ended", created=1_000, deletable=True)
     checks = host.leak_checks
-    checks.kept["things"] = msgspec.structs.replace(
-        checks.kept["things"], number=2, listed_at=2_000, counts={"orphan": 1}, findings=(finding,), world="w"
+    checks.kept["items"] = msgspec.structs.replace(
+        checks.kept["items"], number=2, listed_at=2_000, counts={"orphan": 1}, findings=(finding,), plan="w"
     )
     status = db.get(CHECK)["status"]
     assert (status["number"], status["listedAt"], status["counts"]) == (2, "1970-01-01T00:00:02.000Z", {"orphan": 1})
@@ -144,7 +144,7 @@ def test_findings_have_their_verdicts_and_times(db, host):
     publish(db, "bucket@1.1.0")
     assert db.call("POST", f"{CHECK}/sweep", {"plan": "w"}).status == 200
     put, sweep = checks.orders
-    assert (sweep.plan, sweep.name, sweep.spec) == ("w", "things", put.spec)
+    assert (sweep.plan, sweep.name, sweep.spec) == ("w", "items", put.spec)
     assert set(sweep.deletes) == {"bucket@1.0.0", "bucket@1.1.0"}, "also the version that was published later"
     assert db.get("audit")["entries"][-1]["action"] == "delete-leaks"
 

@@ -9,13 +9,13 @@ from tests.server.agents import create_agent, delete, start_session
 from tests.server.client import Client
 from tests.server.fake_host import FakeHost
 
-from dayfly.server.records.usage import HOUR_MS, Life, add_up
+from dayfly.server.records.usage import HOUR_MS, SandboxLifetime, add_up
 
 H = HOUR_MS
 
 
-def life(begin: int, end: int, **labels: str) -> Life:
-    return Life("s", "local", "alice", labels, begin, end)
+def life(begin: int, end: int, **labels: str) -> SandboxLifetime:
+    return SandboxLifetime("s", "local", "alice", labels, begin, end)
 
 
 def test_hours_are_added_up_by_label_within_the_period():

@@ -15,7 +15,7 @@ from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.engine import LEASE_GRACE_MS, Engine
 from dayfly.embedded.executors import Executors, ProcessForkExecutor, ProcessStepExecutor, ProcessWebhookExecutor
 from dayfly.embedded.forks import BaselineProcesses, Ports
-from dayfly.embedded.leaks.leak_keeper import LeakKeeper
+from dayfly.embedded.leaks.leak_check_scheduler import LeakCheckScheduler
 from dayfly.embedded.leaks.leak_runs import LeakRuns
 from dayfly.embedded.ledger import Hook, SqliteLedger, StoredRun
 from dayfly.embedded.pools.acquire_executor import AcquireExecutor
@@ -105,7 +105,7 @@ class EmbeddedHost:
         self._members, self._acquiring = members, acquiring
         self.keeper = PoolKeeper(engine, members, self.report)
         self._leak_runs = LeakRuns(engine, self.report)
-        self.leak_checks = LeakKeeper(engine, self._leak_runs)
+        self.leak_checks = LeakCheckScheduler(engine, self._leak_runs)
         # Versions of reports rise over restarts, so a client that waits for a newer version gets ours at once.
         self._first = life * VERSIONS_PER_LIFE
         self._clock_offset = clock_offset_ms()

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dayfly.plan.leaks.listing import Thing
+from dayfly.plan.leaks.listing import InventoryItem
 from dayfly.spec.host_errors import RunDamagedError
 from dayfly.spec.leak_check import LeakCheckSpec
 from dayfly.spec.leak_report import LeakFinding
@@ -36,10 +36,10 @@ class LeakDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredList(msgspec.Struct, frozen=True):
-    """A complete list: when it began, its things, and when each was listed for the first time, by name."""
+    """A complete list: when it began, its items, and when each was listed for the first time, by name."""
 
     began_at: int
-    things: tuple[Thing, ...]
+    items: tuple[InventoryItem, ...]
     first_seen: dict[str, int]
 
 
@@ -58,7 +58,7 @@ class LeakState(msgspec.Struct, frozen=True, kw_only=True):
     left: int = 0
     deleted: tuple[str, ...] = ()
     applied: str = ""
-    applied_world: str = ""
+    applied_plan: str = ""
     applied_number: int = 0
 
 
@@ -75,7 +75,7 @@ def _without_findings(before: LeakState, after: LeakState) -> LeakState:
     return msgspec.structs.replace(
         counted,
         applied="the check was changed during the deletion; make a new plan",
-        applied_world=after.applied_world,
+        applied_plan=after.applied_plan,
         applied_number=counted.number,
     )
 

@@ -6,7 +6,7 @@ ready, and a closed run ends its units and cleans up. `DecisionDraft.run` is the
 commit contains a result and the claims that depend on it.
 """
 
-from dayfly.plan import closed_run, deadlines, messages, open_run, sharing
+from dayfly.plan import closed_run, deadlines, messages, open_run, parents
 from dayfly.plan.actions import (
     Bind,
     Decision,
@@ -37,7 +37,7 @@ def decide(plan: Plan, world: World, now: int) -> Decision:
     _bind_objects(draft)
     _apply_facts(draft)
     _record_start(draft)
-    sharing.end_parent(draft)
+    parents.end_parent(draft)
     if draft.phase is Phase.OPEN:
         open_run.advance(draft)
     else:

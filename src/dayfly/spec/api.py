@@ -194,11 +194,11 @@ class LeakStatus(ApiObject, frozen=True, kw_only=True):
     error: Annotated[str, doc("Why the latest sweep has no complete list; empty if it has one.")] = ""
     counts: Annotated[dict[str, int], doc("Number of findings by verdict.")] = {}
     findings: Annotated[tuple[LeakFinding, ...], doc("At most 1,000 findings, without `held` ones.")] = ()
-    world: Annotated[str, doc("Digest of everything that may be deleted; empty if nothing, or over 1,000 things.")] = ""
+    plan: Annotated[str, doc("Digest of everything that may be deleted; empty if nothing, or over 1,000 things.")] = ""
     left: Annotated[int, doc("Number of resources that were too many for one sweep, and wait for a plan.")] = 0
     deleted: Annotated[tuple[str, ...], doc("Resource IDs that the latest sweep has deleted.")] = ()
     applied: Annotated[str, doc("Result of the latest plan: `done`, or why it was refused.")] = ""
-    applied_world: Annotated[str, doc("Digest of the latest plan.")] = ""
+    applied_plan: Annotated[str, doc("Digest of the latest plan.")] = ""
     applied_number: Annotated[int, doc("Number of the sweep that had the latest plan; 0 without a plan.")] = 0
 
 

@@ -1,4 +1,4 @@
-"""Leak checks: they compare the things in an account with the runs that should have them."""
+"""Leak checks: they compare the items in an account with the runs that should have them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LeakCheckSpec(WireStruct, frozen=True, kw_only=True):
         str,
         doc(
             "What happens with orphans: report (the default), or delete for the plugin's delete steps. A check deletes "
-            "at most ten things at a time, and at most a tenth of the list. If more are left, it waits for a plan.",
+            "at most ten items at a time, and at most a tenth of the list. If more are left, it waits for a plan.",
             enum=[REPORT, DELETE],
         ),
     ] = REPORT

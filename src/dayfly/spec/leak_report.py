@@ -10,11 +10,11 @@ from dayfly.spec.meta import MILLISECONDS, doc
 
 
 class LeakFinding(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """A thing of the list, or a resource that the list lacks."""
+    """An item of the list, or a resource that the list lacks."""
 
     verdict: Annotated[str, doc("held, ending, orphan, missing, foreign or unknown.")]
-    id: Annotated[str, doc("Resource ID; empty if the thing has none.")] = ""
-    name: Annotated[str, doc("Name of the thing, or of the resource that is missing.")]
+    id: Annotated[str, doc("Resource ID; empty if the item has none.")] = ""
+    name: Annotated[str, doc("Name of the item, or of the resource that is missing.")]
     reason: Annotated[str, doc("Why, in a phrase.")] = ""
     plugin: Annotated[str, doc("Recorded plugin as name@version; empty if it is not known.")] = ""
     created: Annotated[int, doc("When it was created or first listed, " + MILLISECONDS)] = 0
@@ -22,7 +22,7 @@ class LeakFinding(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=F
 
 
 class LeakReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """The state of a leak check. Its findings are those of the latest complete list, without things that are held."""
+    """The state of a leak check. Its findings are those of the latest complete list, without items that are held."""
 
     name: Annotated[str, doc("Name of the check.")]
     spec: Annotated[LeakCheckSpec, doc("Spec of the check.")]
@@ -36,11 +36,11 @@ class LeakReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
     findings: Annotated[
         tuple[LeakFinding, ...], doc("At most 1,000 findings other than held; deletable ones are first.")
     ] = ()
-    world: Annotated[
+    plan: Annotated[
         str,
         doc(
-            "Digest of everything that may be deleted; empty if that is nothing, or more than 1,000 things. A plan is "
-            "only applied to the same world."
+            "Digest of everything that may be deleted; empty if that is nothing, or more than 1,000 items. A plan is "
+            "only applied if this has not changed."
         ),
     ] = ""
     left: Annotated[
@@ -52,5 +52,5 @@ class LeakReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
     ] = 0
     deleted: Annotated[tuple[str, ...], doc("Resource IDs that the latest sweep has deleted.")] = ()
     applied: Annotated[str, doc("Result of the latest plan: done, or why it was refused. Empty without a plan.")] = ""
-    applied_world: Annotated[str, doc("Digest of the latest plan.")] = ""
+    applied_plan: Annotated[str, doc("Digest of the latest plan.")] = ""
     applied_number: Annotated[int, doc("Number of the sweep that had the latest plan; 0 without a plan.")] = 0

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dayfly.plan.leaks.listing import MAX_LISTING_BYTES, Thing, parse_listing
+from dayfly.plan.leaks.listing import MAX_LISTING_BYTES, InventoryItem, parse_listing
 
 ID = "0123456789abcdef0123456789"
 
@@ -18,12 +18,12 @@ def test_complete_list_has_its_things_in_order():
     rows = ({"id": ID, "name": f"a-{ID}", "created": "2026-11-30T19:00:00Z", "token": "t"}, {"name": "b"})
     listing = parse_listing(output(*rows))
     assert listing.is_complete
-    assert listing.things == (Thing(ID, f"a-{ID}", 1_796_065_200_000, "t"), Thing("", "b"))
+    assert listing.items == (InventoryItem(ID, f"a-{ID}", 1_796_065_200_000, "t"), InventoryItem("", "b"))
 
 
 def test_complete_list_may_be_empty():
     listing = parse_listing(output())
-    assert (listing.is_complete, listing.things) == (True, ())
+    assert (listing.is_complete, listing.items) == (True, ())
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_complete_list_may_be_empty():
     ],
 )
 def test_creation_time_is_read_in_each_form(created: object, milliseconds: int):
-    assert parse_listing(output({"name": "a", "created": created})).things[0].created == milliseconds
+    assert parse_listing(output({"name": "a", "created": created})).items[0].created == milliseconds
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,8 @@ def test_creation_time_is_read_in_each_form(created: object, milliseconds: int):
         (b"\n\n", "it is empty"),
         (output({"name": "a"}).rsplit(b"\n", 2)[0], "it is incomplete"),
         (output({"name": "a"})[:-4], "it is incomplete"),
-        (output({"name": "a"}, count=2), "count 2, but there are 1 things"),
-        (output({"name": "a"}, {"name": "b"}, count=1), "count 1, but there are 2 things"),
+        (output({"name": "a"}, count=2), "count 2, but there are 1 items"),
+        (output({"name": "a"}, {"name": "b"}, count=1), "count 1, but there are 2 items"),
         (output({"name": "a"}, complete=False), "complete: false"),
         (output({"name": "a"}) + b"An error occurred (AccessDenied)\n", "it is incomplete"),
         (b"not json\n" + output(count=1), "line 1 is invalid"),
@@ -66,7 +66,7 @@ def test_invalid_or_incomplete_list_has_an_error_and_no_things(text: bytes, erro
     listing = parse_listing(text)
     assert not listing.is_complete
     assert error in listing.error
-    assert listing.things == ()
+    assert listing.items == ()
 
 
 @pytest.mark.parametrize(
@@ -85,4 +85,4 @@ def test_invalid_or_incomplete_list_has_an_error_and_no_things(text: bytes, erro
     ],
 )
 def test_name_has_the_id_only_if_no_other_character_extends_it(name: str, expected: bool):
-    assert Thing(ID, name).is_named_by_id is expected
+    assert InventoryItem(ID, name).is_named_by_id is expected

@@ -1,10 +1,10 @@
-"""The verdict about a listed thing: an exhaustive table, and the cases that could delete something of another owner."""
+"""The verdict about a listed item: an exhaustive table, and the cases that could delete something of another owner."""
 
 import itertools
 
 import pytest
 
-from dayfly.plan.leaks.listing import Thing
+from dayfly.plan.leaks.listing import InventoryItem
 from dayfly.plan.leaks.verdict import (
     MAX_FINDINGS,
     CheckRules,
@@ -12,12 +12,12 @@ from dayfly.plan.leaks.verdict import (
     Evidence,
     ExpectedResource,
     Finding,
+    LeakVerdict,
     RunState,
-    Verdict,
-    judge,
+    find_verdicts,
+    plan_digest,
     select_deletions,
     shown_findings,
-    world_digest,
 )
 
 ID, OTHER = "0123456789abcdef0123456789", "0123456789abcdef0123456780"
@@ -27,25 +27,25 @@ RULES = CheckRules("bucket", GRACE)
 OLD, ENDED, FIRST, SECOND = NOW - 100 * HOUR, NOW - 50 * HOUR, NOW - 2 * HOUR, NOW - HOUR // 2
 RECORDED = Evidence(RunState.NONE, "bucket@1.0.0", ENDED)
 MARKED = Evidence(RunState.NONE, has_token=True)
-ORPHAN = Thing(ID, f"dayfly-{ID}", OLD)
+ORPHAN = InventoryItem(ID, f"dayfly-{ID}", OLD)
 
 
-def listed(began_at: int, *things: Thing, **first_seen: int) -> CompleteList:
-    return CompleteList(began_at, things, first_seen)
+def listed(began_at: int, *items: InventoryItem, **first_seen: int) -> CompleteList:
+    return CompleteList(began_at, items, first_seen)
 
 
 def verdict_of(
-    thing: Thing = ORPHAN,
+    item: InventoryItem = ORPHAN,
     known: Evidence = RECORDED,
     *,
-    before: Thing | None = ORPHAN,
+    before: InventoryItem | None = ORPHAN,
     first: int = FIRST,
     second: int = SECOND,
     now: int = NOW,
     rules: CheckRules = RULES,
 ) -> Finding:
     previous = None if before is None else listed(first, before)
-    (finding,) = judge(listed(second, thing), previous, {thing.id: known}, (), rules, now)
+    (finding,) = find_verdicts(listed(second, item), previous, {item.id: known}, (), rules, now)
     return finding
 
 
@@ -53,7 +53,12 @@ RUNS = tuple(RunState)
 PLUGINS = ("", "bucket@0.9.0", "queue@1.0.0")
 TOKENS = (False, True)
 AGES = {"old": OLD, "young": NOW - GRACE, "unknown": 0, "future": NOW + 1}
-PREVIOUS = {"none": None, "same": ORPHAN, "other id": Thing(OTHER, ORPHAN.name, OLD), "other name": Thing(ID, "x", OLD)}
+PREVIOUS = {
+    "none": None,
+    "same": ORPHAN,
+    "other id": InventoryItem(OTHER, ORPHAN.name, OLD),
+    "other name": InventoryItem(ID, "x", OLD),
+}
 ENDS = {"before": ENDED, "between": FIRST + 1, "in the second": SECOND, "future": NOW + 1}
 
 
@@ -64,53 +69,53 @@ def test_verdict_for_each_combination(run: RunState, plugin: str, has_token: boo
     for age, before, end, id_ in itertools.product(AGES, PREVIOUS, ENDS, (ID, "")):
         ended_at = ENDS[end] if plugin else 0
         known = Evidence(run, plugin, ended_at, has_token)
-        found = verdict_of(Thing(id_, ORPHAN.name, AGES[age]), known, before=PREVIOUS[before])
+        found = verdict_of(InventoryItem(id_, ORPHAN.name, AGES[age]), known, before=PREVIOUS[before])
         is_ours = bool(plugin) or has_token
         is_proven = age == "old" and before == "same" and (not plugin or end == "before")
         if not id_:
-            expected = Verdict.FOREIGN
+            expected = LeakVerdict.FOREIGN
         elif run is RunState.OPEN:
-            expected = Verdict.HELD
+            expected = LeakVerdict.HELD
         elif run is RunState.CLOSED:
-            expected = Verdict.ENDING
+            expected = LeakVerdict.ENDING
         elif run is RunState.UNANSWERED:
-            expected = Verdict.UNKNOWN
+            expected = LeakVerdict.UNKNOWN
         elif not is_ours or plugin.startswith("queue"):
-            expected = Verdict.FOREIGN
+            expected = LeakVerdict.FOREIGN
         else:
-            expected = Verdict.ORPHAN if is_proven else Verdict.UNKNOWN
+            expected = LeakVerdict.ORPHAN if is_proven else LeakVerdict.UNKNOWN
         assert found.verdict is expected, (age, before, end, id_)
-        assert found.is_deletable is (expected is Verdict.ORPHAN and bool(plugin))
+        assert found.is_deletable is (expected is LeakVerdict.ORPHAN and bool(plugin))
 
 
 def test_thing_without_evidence_is_unknown():
-    (finding,) = judge(listed(SECOND, ORPHAN), listed(FIRST, ORPHAN), {}, (), RULES, NOW)
-    assert finding.verdict is Verdict.UNKNOWN
+    (finding,) = find_verdicts(listed(SECOND, ORPHAN), listed(FIRST, ORPHAN), {}, (), RULES, NOW)
+    assert finding.verdict is LeakVerdict.UNKNOWN
 
 
 def test_name_that_appears_twice_is_unknown():
-    things = (ORPHAN, ORPHAN._replace(id=OTHER))
+    items = (ORPHAN, ORPHAN._replace(id=OTHER))
     known = dict.fromkeys((ID, OTHER), RECORDED)
-    found = judge(listed(SECOND, *things), listed(FIRST, *things), known, (), RULES, NOW)
-    assert [each.verdict for each in found] == [Verdict.UNKNOWN, Verdict.UNKNOWN]
+    found = find_verdicts(listed(SECOND, *items), listed(FIRST, *items), known, (), RULES, NOW)
+    assert [each.verdict for each in found] == [LeakVerdict.UNKNOWN, LeakVerdict.UNKNOWN]
 
 
 @pytest.mark.parametrize(
     "name", ["snapshot-of-orders", f"dayfly-{ID}0", f"dayfly-{ID[:-1]}8", f"dayfly-{ID[:-1]}", f"dayfly-{ID}x"]
 )
 def test_thing_without_its_id_in_its_name_is_never_deleted(name: str):
-    copy = Thing(ID, name, OLD, "our.token")
+    copy = InventoryItem(ID, name, OLD, "our.token")
     found = verdict_of(copy, MARKED, before=copy)
-    assert (found.verdict, found.is_deletable) == (Verdict.ORPHAN, False)
+    assert (found.verdict, found.is_deletable) == (LeakVerdict.ORPHAN, False)
 
 
 def test_original_is_not_deleted_while_a_copy_of_its_tags_exists():
-    things = (ORPHAN, Thing(ID, "restored-orders", OLD))
-    found = judge(listed(SECOND, *things), listed(FIRST, *things), {ID: RECORDED}, (), RULES, NOW)
-    assert [(each.verdict, each.is_deletable) for each in found] == [(Verdict.ORPHAN, False)] * 2
+    items = (ORPHAN, InventoryItem(ID, "restored-orders", OLD))
+    found = find_verdicts(listed(SECOND, *items), listed(FIRST, *items), {ID: RECORDED}, (), RULES, NOW)
+    assert [(each.verdict, each.is_deletable) for each in found] == [(LeakVerdict.ORPHAN, False)] * 2
 
 
-RESCUED = Thing(ID, f"dayfly-{ID}-rescue", OLD)
+RESCUED = InventoryItem(ID, f"dayfly-{ID}-rescue", OLD)
 
 
 @pytest.mark.parametrize(
@@ -123,30 +128,32 @@ RESCUED = Thing(ID, f"dayfly-{ID}-rescue", OLD)
     ],
     ids=["young", "from the future", "in one list", "named twice"],
 )
-def test_orphan_stays_if_a_thing_with_its_id_is_no_orphan(now_listed: tuple[Thing, ...], before: tuple[Thing, ...]):
-    """A person restores a thing under a name with the same ID, and with its tags."""
-    found = judge(listed(SECOND, *now_listed), listed(FIRST, *before), {ID: RECORDED}, (), RULES, NOW)
-    assert {each.verdict for each in found} == {Verdict.ORPHAN, Verdict.UNKNOWN}
+def test_orphan_stays_if_a_thing_with_its_id_is_no_orphan(
+    now_listed: tuple[InventoryItem, ...], before: tuple[InventoryItem, ...]
+):
+    """A person restores an item under a name with the same ID, and with its tags."""
+    found = find_verdicts(listed(SECOND, *now_listed), listed(FIRST, *before), {ID: RECORDED}, (), RULES, NOW)
+    assert {each.verdict for each in found} == {LeakVerdict.ORPHAN, LeakVerdict.UNKNOWN}
     assert not any(each.is_deletable for each in found)
 
 
 def test_lists_that_may_come_from_one_cache_prove_nothing():
-    assert verdict_of(first=SECOND - 59_999).verdict is Verdict.UNKNOWN
-    assert verdict_of(first=SECOND - 60_000).verdict is Verdict.ORPHAN
-    assert verdict_of(first=SECOND, rules=CheckRules("bucket", 0)).verdict is Verdict.ORPHAN
+    assert verdict_of(first=SECOND - 59_999).verdict is LeakVerdict.UNKNOWN
+    assert verdict_of(first=SECOND - 60_000).verdict is LeakVerdict.ORPHAN
+    assert verdict_of(first=SECOND, rules=CheckRules("bucket", 0)).verdict is LeakVerdict.ORPHAN
 
 
 def test_age_counts_from_the_first_list_without_a_creation_time():
     timeless = ORPHAN._replace(created=0)
-    for seen, expected in ((NOW - GRACE, Verdict.UNKNOWN), (NOW - GRACE - 1, Verdict.ORPHAN)):
+    for seen, expected in ((NOW - GRACE, LeakVerdict.UNKNOWN), (NOW - GRACE - 1, LeakVerdict.ORPHAN)):
         current = listed(SECOND, timeless)._replace(first_seen={timeless.name: seen})
-        (found,) = judge(current, listed(FIRST, timeless), {ID: RECORDED}, (), RULES, NOW)
+        (found,) = find_verdicts(current, listed(FIRST, timeless), {ID: RECORDED}, (), RULES, NOW)
         assert found.verdict is expected
 
 
 def test_clock_that_jumped_back_makes_no_orphan():
-    assert verdict_of(now=OLD - 1).verdict is Verdict.UNKNOWN
-    assert verdict_of(first=ENDED - 2, second=ENDED - 1).verdict is Verdict.UNKNOWN
+    assert verdict_of(now=OLD - 1).verdict is LeakVerdict.UNKNOWN
+    assert verdict_of(first=ENDED - 2, second=ENDED - 1).verdict is LeakVerdict.UNKNOWN
 
 
 EXPECTED = ExpectedResource(ID, "box/files", "bucket@1.0.0", made_at=FIRST - 1)
@@ -164,29 +171,36 @@ EXPECTED = ExpectedResource(ID, "box/files", "bucket@1.0.0", made_at=FIRST - 1)
     ],
 )
 def test_resource_is_missing_only_if_two_later_lists_lack_it(
-    current: tuple[Thing, ...], previous: tuple[Thing, ...] | None, expected: ExpectedResource, is_missing: bool
+    current: tuple[InventoryItem, ...],
+    previous: tuple[InventoryItem, ...] | None,
+    expected: ExpectedResource,
+    is_missing: bool,
 ):
     before = None if previous is None else listed(FIRST, *previous)
-    found = judge(listed(SECOND, *current), before, {ID: Evidence(RunState.OPEN)}, [expected], RULES, NOW)
-    assert [each.name for each in found if each.verdict is Verdict.MISSING] == ["box/files"] * is_missing
+    found = find_verdicts(listed(SECOND, *current), before, {ID: Evidence(RunState.OPEN)}, [expected], RULES, NOW)
+    assert [each.name for each in found if each.verdict is LeakVerdict.MISSING] == ["box/files"] * is_missing
 
 
 def deletable(count: int) -> list[Finding]:
-    return [Finding(Verdict.ORPHAN, str(number), "x", "", is_deletable=True) for number in range(count)]
+    return [Finding(LeakVerdict.ORPHAN, str(number), "x", "", is_deletable=True) for number in range(count)]
 
 
 def test_report_shows_leaks_first():
-    foreign = [Finding(Verdict.FOREIGN, "", str(number), "") for number in range(MAX_FINDINGS)]
-    missing, copy, orphan = Finding(Verdict.MISSING, ID, "m", ""), Finding(Verdict.ORPHAN, ID, "c", ""), *deletable(1)
-    held = Finding(Verdict.HELD, OTHER, "h", "")
+    foreign = [Finding(LeakVerdict.FOREIGN, "", str(number), "") for number in range(MAX_FINDINGS)]
+    missing, copy, orphan = (
+        Finding(LeakVerdict.MISSING, ID, "m", ""),
+        Finding(LeakVerdict.ORPHAN, ID, "c", ""),
+        *deletable(1),
+    )
+    held = Finding(LeakVerdict.HELD, OTHER, "h", "")
     shown = shown_findings([held, *foreign, missing, copy, orphan])
     assert shown[:4] == [orphan, copy, missing, foreign[0]]
     assert len(shown) == MAX_FINDINGS
 
 
 def test_world_with_more_than_a_report_shows_has_no_plan():
-    assert world_digest(deletable(MAX_FINDINGS))
-    assert world_digest(deletable(MAX_FINDINGS + 1)) == ""
+    assert plan_digest(deletable(MAX_FINDINGS))
+    assert plan_digest(deletable(MAX_FINDINGS + 1)) == ""
 
 
 @pytest.mark.parametrize(
@@ -198,9 +212,9 @@ def test_sweep_deletes_at_most_ten_and_a_tenth(orphans: int, inventory: int, del
 
 
 def orphans_with(*sizes: int) -> list[Finding]:
-    """Return deletable things: for each size, an ID with this number of things."""
+    """Return deletable items: for each size, an ID with this number of items."""
     return [
-        Finding(Verdict.ORPHAN, str(number), f"{number}-{name}", "", is_deletable=True)
+        Finding(LeakVerdict.ORPHAN, str(number), f"{number}-{name}", "", is_deletable=True)
         for number, size in enumerate(sizes)
         for name in range(size)
     ]
@@ -226,4 +240,4 @@ def test_limit_of_a_sweep_counts_all_things_of_a_resource(sizes: tuple[int, ...]
 
 
 def test_thing_that_is_held_is_not_deleted_with_others():
-    assert select_deletions([*orphans_with(2), Finding(Verdict.HELD, OTHER, "x", "")], 3) == (["0"], 0)
+    assert select_deletions([*orphans_with(2), Finding(LeakVerdict.HELD, OTHER, "x", "")], 3) == (["0"], 0)

@@ -95,7 +95,7 @@ def _sweep(client: ServerClient, check: Any, timeout: float, plan: str = "") -> 
     while True:
         found = client.get("leakchecks", check["name"])
         status = found["status"]
-        is_applied = not plan or (status["appliedWorld"] == plan and status["appliedNumber"] > number)
+        is_applied = not plan or (status["appliedPlan"] == plan and status["appliedNumber"] > number)
         if is_applied and status["number"] >= wanted:
             return found
         if time.monotonic() > deadline:
@@ -108,11 +108,11 @@ def _write_plan(path: str, checks: Sequence[Any]) -> None:
         "checks": [
             {
                 "name": each["name"],
-                "world": each["status"]["world"],
+                "plan": each["status"]["plan"],
                 "delete": [finding for finding in each["status"]["findings"] if finding["deletable"]],
             }
             for each in checks
-            if each["status"]["world"]
+            if each["status"]["plan"]
         ]
     }
     Path(path).write_text(json.dumps(plan, indent=2) + "\n")
@@ -127,14 +127,14 @@ def _count(resources: int) -> str:
 
 
 def _read_plan(path: str) -> list[tuple[str, str]]:
-    """Return the names and worlds of a plan.
+    """Return the names and digests of a plan.
 
     Raises:
         DayflyError: the file is not a plan.
     """
     try:
         plan = json.loads(Path(path).read_text())
-        return [(str(each["name"]), str(each["world"])) for each in plan["checks"]]
+        return [(str(each["name"]), str(each["plan"])) for each in plan["checks"]]
     except (OSError, ValueError, KeyError, TypeError) as fault:
         problem = f"{path} is not a plan: {fault}"
         raise DayflyError(Exit.USAGE, problem, "write one with: dayfly leaks --plan FILE") from None
@@ -142,8 +142,8 @@ def _read_plan(path: str) -> list[tuple[str, str]]:
 
 def _apply(client: ServerClient, plan: Sequence[tuple[str, str]], timeout: float) -> int:
     code = Exit.OK
-    for name, world in plan:
-        found = _sweep(client, client.get("leakchecks", name), timeout, world)
+    for name, digest in plan:
+        found = _sweep(client, client.get("leakchecks", name), timeout, digest)
         status = found["status"]
         left = [each for each in status["findings"] if each["deletable"]]
         if status["applied"] == "done" and not left:

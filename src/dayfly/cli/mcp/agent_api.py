@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dayfly.client.address import Address
 
 # A call of a tool must end before its client gives up, so requests are not retried for long.
-TIMEOUT_S, PATIENCE_S = 10.0, 3.0
+TIMEOUT_S, RETRY_S = 10.0, 3.0
 # A lost renewal is repeated twice before the lease ends.
 RENEWALS_PER_LEASE = 3
 PRECONDITION_FAILED = 412
@@ -202,4 +202,4 @@ class CallerKeys:
 
 
 def _connect(address: Address) -> JsonClient:
-    return JsonClient(lambda: address, LoopIo(None), timeout=TIMEOUT_S, retries=RetryPolicy(PATIENCE_S))
+    return JsonClient(lambda: address, LoopIo(None), timeout=TIMEOUT_S, retries=RetryPolicy(RETRY_S))

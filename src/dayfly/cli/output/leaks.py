@@ -61,9 +61,9 @@ def hidden_notice(check: Any) -> str:
     if hidden <= 0:
         return ""
     notice = f'Leak check "{check["name"]}": {hidden} more leaks are not shown.'
-    if check["status"]["world"] or not any(each["deletable"] for each in leaks(check)):
+    if check["status"]["plan"] or not any(each["deletable"] for each in leaks(check)):
         return notice
-    return f"{notice} That is too much for a plan: delete some of the shown things by hand."
+    return f"{notice} That is too much for a plan: delete some of the shown items by hand."
 
 
 def waiting_notice(check: Any) -> str:

@@ -89,7 +89,7 @@ def listed_names(step: str, output: bytes) -> list[str]:
     listing = parse_listing(output)
     if listing.error:
         raise InventoryError(f"the list of the inventory {step} cannot be read: {listing.error}")
-    return [thing.name for thing in listing.things]
+    return [thing.name for thing in listing.items]
 
 
 class Bench(Protocol):

@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
     from dayfly.embedded.ledger import SqliteLedger, StoredRun
     from dayfly.embedded.resource_records import HostIdentity, ResourceRecord
-    from dayfly.plan.leaks.listing import Thing
+    from dayfly.plan.leaks.listing import InventoryItem
     from dayfly.spec.lifecycle import StepOrigin
 
 
 def gather_evidence(
-    reader: SqliteLedger, things: Iterable[Thing], deleting: Collection[str] = ()
+    reader: SqliteLedger, items: Iterable[InventoryItem], deleting: Collection[str] = ()
 ) -> dict[str, Evidence]:
     """Return what is known of each resource ID in a list. `deleting` are the IDs that a check is deleting now."""
     identity = reader.records.identity()
     tokens: dict[str, bool] = {}
-    for thing in things:
-        if thing.id:
-            tokens[thing.id] = tokens.get(thing.id, False) or _is_ours(identity, thing)
+    for item in items:
+        if item.id:
+            tokens[item.id] = tokens.get(item.id, False) or _is_ours(identity, item)
     records = reader.records.find(tokens.keys())
     found = {}
     for id_, has_token in tokens.items():
@@ -50,8 +50,8 @@ def expected_resources(reader: SqliteLedger, origin: StepOrigin) -> list[Expecte
     return found
 
 
-def _is_ours(identity: HostIdentity, thing: Thing) -> bool:
-    return verified_host(identity.key, thing.token, thing.id) == identity.host
+def _is_ours(identity: HostIdentity, item: InventoryItem) -> bool:
+    return verified_host(identity.key, item.token, item.id) == identity.host
 
 
 def _run_state(reader: SqliteLedger, record: ResourceRecord | None) -> RunState:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 # Time for a monitor to end by itself after its container.
-PATIENCE_S = 2.0
+MONITOR_TIMEOUT_S = 2.0
 # Time for the kernel to end killed processes.
 TIMEOUT_S = 30.0
 _POLL_INTERVAL_S = 0.05
@@ -39,7 +39,7 @@ def end_monitors(container: str, path: str, proc: Path = _PROC) -> None:
         waited = time.monotonic() - started
         if monitors and waited > TIMEOUT_S:
             raise TimeoutError(f"the monitor of container {container} does not end: process {monitors[0]}")
-        if waited > PATIENCE_S:
+        if waited > MONITOR_TIMEOUT_S:
             for pid in monitors:
                 _kill(pid, proc)
         time.sleep(_POLL_INTERVAL_S)

@@ -32,7 +32,7 @@ from dayfly.spec.run import Run
 BIRTH_PATIENCE_MS = 60_000
 
 
-class ParentPlace(NamedTuple):
+class ParentSlot(NamedTuple):
     """The place of a parent that a run may hold: its number, and the run of the parent if others have created it."""
 
     number: int
@@ -61,7 +61,7 @@ class SharedParents:
 
     # --- selection --------------------------------------------------------------------------------------------------
 
-    def select(self, run: RunObject, acquisition: Acquisition, now: int) -> ParentPlace | UnitRefusal:
+    def select(self, run: RunObject, acquisition: Acquisition, now: int) -> ParentSlot | UnitRefusal:
         """Return the place that a run may take for a resource, or why it must wait. It is queued when that changes.
 
         A run creates another parent only if the existing ones are full or ending, not if one is just being created.
@@ -74,11 +74,11 @@ class SharedParents:
                 free = free or number
                 continue
             place = self._place(seen, number, ledger, acquisition, now)
-            if isinstance(place, ParentPlace):
+            if isinstance(place, ParentSlot):
                 return place
             obstacles.append(place)
         if free and not any(each.is_young for each in obstacles):
-            return ParentPlace(free)
+            return ParentSlot(free)
         key, name = (ledger.target.namespace, template.digest), run.metadata.name
         self._waiting.setdefault(key, set()).add(name)
         self._cluster.queue.add(name, after=PENDING_RECHECK_S)
@@ -87,7 +87,7 @@ class SharedParents:
 
     def _place(
         self, seen: PoolMemberObject, number: int, holder: Run, acquisition: Acquisition, now: int
-    ) -> ParentPlace | Obstacle:
+    ) -> ParentSlot | Obstacle:
         """Return the place of an existing parent if the run may hold it, or why it may not."""
         meta, template = seen.metadata, acquisition.template
         name, run = meta.name, self._cluster.ledger.get(names.run_name(meta.name, meta.uid))
@@ -99,13 +99,13 @@ class SharedParents:
             detail = f" ({report.message})" if report is not None and report.message else ""
             return Obstacle(f"{name} is being deleted{detail}")
         if _is_maker(seen, holder, acquisition) and (run is None or is_held_by(run.ledger, *_key(holder, acquisition))):
-            return ParentPlace(number)
+            return ParentSlot(number)
         if run is None or not run.ledger.units:
             is_young = now - parse_time(meta.creation_timestamp) < BIRTH_PATIENCE_MS
             return Obstacle(f"{name} is being created", is_young)
         if not has_room(run.ledger, capacity):
             return Obstacle(f"{name} has {len(run.ledger.holders)} of {capacity} holders")
-        return ParentPlace(number, run)
+        return ParentSlot(number, run)
 
     # --- the entry of a holder --------------------------------------------------------------------------------------
 

@@ -1,1 +1,1 @@
-"""Leak checks: the output of inventory scripts, and the verdict about each listed thing. Pure: times are arguments."""
+"""Leak checks: the output of inventory scripts, and the verdict about each listed item. Pure: times are arguments."""

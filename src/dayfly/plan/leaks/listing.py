@@ -1,4 +1,4 @@
-"""The output of an inventory script: one JSON line for each thing, and last a line that the list is complete.
+"""The output of an inventory script: one JSON line for each item, and last a line that the list is complete.
 
 An example: `{"id": "3f2a...", "name": "dayfly-3f2a...", "created": "2026-11-30T19:00:00Z"}`, and after it
 `{"complete": true, "count": 1}`.
@@ -18,8 +18,8 @@ _SHOWN_LENGTH: Final = 120
 _HEXADECIMAL: Final = frozenset("0123456789abcdef")
 
 
-class Thing(NamedTuple):
-    """A thing that exists.
+class InventoryItem(NamedTuple):
+    """An external object that exists.
 
     Attributes:
         id: The resource ID in its name or tags; empty if it has none.
@@ -48,7 +48,7 @@ class Thing(NamedTuple):
 class Listing(NamedTuple):
     """A list. With an `error` it proves nothing, neither that something exists nor that it is gone."""
 
-    things: tuple[Thing, ...]
+    items: tuple[InventoryItem, ...]
     error: str = ""
 
     @property
@@ -99,18 +99,18 @@ def parse_listing(output: bytes) -> Listing:
     if not ending.complete:
         return Listing((), f"it is incomplete: line {last} has complete: false")
     if ending.count != len(rows):
-        return Listing((), f"it is incomplete: line {last} has count {ending.count}, but there are {len(rows)} things")
-    found: list[Thing] = []
+        return Listing((), f"it is incomplete: line {last} has count {ending.count}, but there are {len(rows)} items")
+    found: list[InventoryItem] = []
     for number, line in rows:
-        thing = _read(line)
-        if isinstance(thing, str):
-            return Listing((), f"line {number} is invalid: {thing}: {_show(line)}")
-        found.append(thing)
+        item = _read(line)
+        if isinstance(item, str):
+            return Listing((), f"line {number} is invalid: {item}: {_show(line)}")
+        found.append(item)
     return Listing(tuple(found))
 
 
-def _read(line: bytes) -> Thing | str:
-    """Return the thing of one line, or why the line is invalid."""
+def _read(line: bytes) -> InventoryItem | str:
+    """Return the item of one line, or why the line is invalid."""
     try:
         row = _decode_line(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
@@ -123,7 +123,7 @@ def _read(line: bytes) -> Thing | str:
     created = _milliseconds(row.created)
     if created is None:
         return "created must be Unix seconds, or a time with a time zone, like 2026-11-30T19:00:00Z"
-    return Thing(texts[0], texts[1], created, texts[2])
+    return InventoryItem(texts[0], texts[1], created, texts[2])
 
 
 def _milliseconds(created: datetime | int | None) -> int | None:

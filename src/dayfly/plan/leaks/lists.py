@@ -9,11 +9,11 @@ from dayfly.plan.leaks.verdict import CompleteList, list_distance_ms
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dayfly.plan.leaks.listing import Thing
+    from dayfly.plan.leaks.listing import InventoryItem
 
 
 def add_list(
-    known: Sequence[CompleteList], began_at: int, things: tuple[Thing, ...], grace_ms: int
+    known: Sequence[CompleteList], began_at: int, items: tuple[InventoryItem, ...], grace_ms: int
 ) -> tuple[CompleteList, ...]:
     """Return the newest list, and the one to compare it with if there is one.
 
@@ -22,6 +22,6 @@ def add_list(
     """
     former = [] if any(each.began_at > began_at for each in known) else list(known)
     seen = former[0].first_seen if former else {}
-    newest = CompleteList(began_at, things, {thing.name: seen.get(thing.name, began_at) for thing in things})
+    newest = CompleteList(began_at, items, {item.name: seen.get(item.name, began_at) for item in items})
     distant = [each for each in former if began_at - each.began_at >= list_distance_ms(grace_ms)]
     return (newest, *(distant or former[-1:])[:1])

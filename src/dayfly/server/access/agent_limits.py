@@ -182,18 +182,18 @@ def _check_resource(limits: AgentLimits, resource: Resource, keys: Path) -> None
     faults.settle()
 
 
-def own_labels(limits: AgentLimits, session: str) -> dict[str, str]:
+def enforced_labels(limits: AgentLimits, session: str) -> dict[str, str]:
     """Return the labels that the server writes for a sandbox of a key."""
     return {OWNER_LABEL: limits.owner, **({SESSION_LABEL: session} if session else {})}
 
 
-def is_own_label(key: str) -> bool:
+def is_enforced_label(key: str) -> bool:
     """Return whether only the server writes labels with that key."""
     prefix = key.partition("/")[0] if "/" in key else ""
     return prefix == OWN_LABELS or prefix.endswith(f".{OWN_LABELS}")
 
 
-def keep_own_labels(labels: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+def keep_enforced_labels(labels: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
     """Return the given labels and the labels of the server.
 
     Args:
@@ -203,7 +203,7 @@ def keep_own_labels(labels: Mapping[str, str], own: Mapping[str, str]) -> dict[s
     Raises:
         SpecError: a given label has a key that only the server writes, with another value.
     """
-    if wrong := sorted(key for key, value in labels.items() if is_own_label(key) and own.get(key) != value):
+    if wrong := sorted(key for key, value in labels.items() if is_enforced_label(key) and own.get(key) != value):
         problem = f"labels below {OWN_LABELS}/ are written by the server; leave {quote(wrong[0])} out"
         raise SpecError(problem, ("spec", "labels", wrong[0]))
     return {**labels, **own}

@@ -11,7 +11,7 @@ from dayfly.server.http.handler import serve
 from dayfly.server.http.request_data import read_text, read_time, rfc3339
 from dayfly.server.records import usage
 from dayfly.server.records.run_records import SANDBOXES, read_page
-from dayfly.server.records.usage import Life
+from dayfly.server.records.usage import SandboxLifetime
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -42,9 +42,9 @@ class UsageApi:
         if since >= until:
             raise RequestError(400, "query parameter since: must be before until")
 
-        def work(rows: Rows) -> list[Life]:
+        def work(rows: Rows) -> list[SandboxLifetime]:
             living = [
-                Life(each.name, each.cluster, each.created_by, each.labels, each.created_at, now)
+                SandboxLifetime(each.name, each.cluster, each.created_by, each.labels, each.created_at, now)
                 for each in read_page(rows, SANDBOXES)
             ]
             return living + usage.read_ended(rows, since)

@@ -257,7 +257,7 @@ class SweepRequest(Form):
     """A request to list soon."""
 
     plan: Annotated[
-        str, doc("The `world` of a report: all its orphans are deleted, unless they have changed since.")
+        str, doc("The `plan` of a report: all its orphans are deleted, unless they have changed since.")
     ] = ""
 
 

@@ -43,7 +43,7 @@ READ_ONLY: Final = ("plugin", "status")
 
 
 class LeakCheckApi:
-    """The endpoints below `/leakchecks`. Only keys without a scope use them: a list has things of all sandboxes."""
+    """The endpoints below `/leakchecks`. Only keys without a scope use them: a list has items of all sandboxes."""
 
     def __init__(self, store: Store, links: Links) -> None:
         self._store, self._links = store, links
@@ -107,7 +107,7 @@ class LeakCheckApi:
         body = await read_json(request)
         plan = body.get("plan", "") if isinstance(body, dict) else None
         if not isinstance(plan, str):
-            raise RequestError(400, "plan must be the text that the world of a report has")
+            raise RequestError(400, "plan must be `status.plan` of a report")
         order = wire.SweepLeaks(uid=_uid(report.name), name=report.name, plan=plan)
         if plan:
             # Also the versions that were published since the check was applied may be needed.
@@ -163,7 +163,7 @@ class LeakCheckApi:
 def _refuse_scope(request: Request) -> None:
     scope = callers.get_caller(request).scope
     if not scope.is_whole:
-        raise out_of_scope(scope, "a leak check, which lists things of all sandboxes,")
+        raise out_of_scope(scope, "a leak check, which lists items of all sandboxes,")
 
 
 def _uid(name: str) -> str:
@@ -226,11 +226,11 @@ def _describe(report: LeakReport) -> dict[str, Any]:
                 }
                 for each in report.findings
             ],
-            "world": report.world,
+            "plan": report.plan,
             "left": report.left,
             "deleted": list(report.deleted),
             "applied": report.applied,
-            "appliedWorld": report.applied_world,
+            "appliedPlan": report.applied_plan,
             "appliedNumber": report.applied_number,
         },
     }

@@ -22,7 +22,7 @@ CREATOR, CLUSTER = "createdBy", "cluster"
 _decode = msgspec.json.Decoder(dict[str, str]).decode
 
 
-class Life(NamedTuple):
+class SandboxLifetime(NamedTuple):
     """The life of a sandbox, in Unix milliseconds; `ended_at` is the present time while it lives."""
 
     name: str
@@ -48,7 +48,7 @@ def store(rows: Rows, record: RunRecord[Any], now: int) -> None:
     rows.execute(rows.delete(table).where(table.c.ended_at < now - KEEP_MS))
 
 
-def read_ended(rows: Rows, since: int) -> list[Life]:
+def read_ended(rows: Rows, since: int) -> list[SandboxLifetime]:
     """Return the lives of sandboxes that ended after a time."""
     columns = (table.c.name, table.c.cluster, table.c.created_by, table.c.labels, table.c.created_at, table.c.ended_at)
     known: dict[str, Mapping[str, str]] = {}
@@ -57,11 +57,11 @@ def read_ended(rows: Rows, since: int) -> list[Life]:
         labels = known.get(row.labels)
         if labels is None:
             labels = known[row.labels] = _decode(row.labels)
-        found.append(Life(row.name, row.cluster, row.created_by, labels, row.created_at, row.ended_at))
+        found.append(SandboxLifetime(row.name, row.cluster, row.created_by, labels, row.created_at, row.ended_at))
     return found
 
 
-def add_up(lives: Iterable[Life], by: str, since: int, until: int) -> list[dict[str, Any]]:
+def add_up(lives: Iterable[SandboxLifetime], by: str, since: int, until: int) -> list[dict[str, Any]]:
     """Return the number of sandboxes and their hours within a period, by the value of a label, the most hours first.
 
     Args:

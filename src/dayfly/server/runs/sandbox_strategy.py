@@ -10,7 +10,7 @@ from dayfly.lib.clock import now_ms
 from dayfly.link.transport import LOCAL_TARGET
 from dayfly.plan.status import with_unsupported
 from dayfly.server.access import agent_limits, callers
-from dayfly.server.access.agent_limits import is_own_label, keep_own_labels, own_labels
+from dayfly.server.access.agent_limits import enforced_labels, is_enforced_label, keep_enforced_labels
 from dayfly.server.access.scopes import WHOLE
 from dayfly.server.admin import clusters
 from dayfly.server.attention import severity
@@ -100,9 +100,9 @@ class SandboxStrategy(Strategy[SandboxSpec]):
         """Return the spec with the labels of the server, after a check against the limits of a key for agents."""
         agent = who.scope.agent
         if agent is None:
-            own = {key: value for key, value in record.labels.items() if is_own_label(key)} if record else {}
-            return msgspec.structs.replace(spec, labels=keep_own_labels(spec.labels, own))
-        labels = record.labels if record else own_labels(agent.limits, agent.session)
+            own = {key: value for key, value in record.labels.items() if is_enforced_label(key)} if record else {}
+            return msgspec.structs.replace(spec, labels=keep_enforced_labels(spec.labels, own))
+        labels = record.labels if record else enforced_labels(agent.limits, agent.session)
         ttl = record.ttl if record else None
         spec = agent_limits.restrict(agent.limits, spec, labels, session=agent.session, ttl=ttl)
         if record is not None and spec.ttl != record.ttl:

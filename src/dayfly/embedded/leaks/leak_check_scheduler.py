@@ -1,4 +1,4 @@
-"""Keeps the leak checks of this machine: lists at each interval, compares the list with the ledger, and deletes."""
+"""Runs the leak checks of this machine: lists at each interval, compares the list with the ledger, and deletes."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from dayfly.embedded.leaks.evidence import expected_resources, gather_evidence
 from dayfly.lib.clock import clock_offset_ms, now_ms
 from dayfly.lib.tasks import cancel_and_wait
 from dayfly.link import wire
-from dayfly.link.wire import Verdict as OrderVerdict
-from dayfly.plan.leaks.listing import Thing, parse_log
+from dayfly.link.wire import Verdict
+from dayfly.plan.leaks.listing import InventoryItem, parse_log
 from dayfly.plan.leaks.lists import add_list
 from dayfly.plan.leaks.verdict import (
     CheckRules,
     CompleteList,
     Finding,
-    Verdict,
+    LeakVerdict,
     are_distant,
     count_deletable,
-    judge,
+    find_verdicts,
     list_distance_ms,
+    plan_digest,
     select_deletions,
     shown_findings,
-    world_digest,
 )
 from dayfly.spec.host_errors import HostUnavailableError, RunDamagedError
 from dayfly.spec.leak_check import DELETE
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 _RETRY_S: Final = 60.0
 
 
-class LeakKeeper:
+class LeakCheckScheduler:
     """The leak checks of this host. Each check has a separate task, so that a slow check does not delay the others."""
 
     def __init__(self, engine: Engine, runs: LeakRuns) -> None:
@@ -78,7 +78,7 @@ class LeakKeeper:
 
     # --- orders -------------------------------------------------------------------------------------------------------
 
-    async def execute(self, order: wire.LeakOrder) -> OrderVerdict:
+    async def execute(self, order: wire.LeakOrder) -> Verdict:
         """Create, change or delete a check, or list soon. `UNKNOWN`: there is no such check.
 
         Raises:
@@ -96,12 +96,12 @@ class LeakKeeper:
                         deletes=order.deletes,
                     )
                 )
-                return OrderVerdict.TAKEN
+                return Verdict.TAKEN
             case wire.DropLeakCheck():
-                return OrderVerdict.TAKEN if await self._drop(order.name) else OrderVerdict.UNKNOWN
+                return Verdict.TAKEN if await self._drop(order.name) else Verdict.UNKNOWN
             case wire.SweepLeaks():
                 self._engine.executors.admit(tuple(order.deletes.values()), ())
-                return OrderVerdict.TAKEN if self._request(order) else OrderVerdict.UNKNOWN
+                return Verdict.TAKEN if self._request(order) else Verdict.UNKNOWN
 
     async def _put(self, definition: LeakDefinition) -> None:
         await self._engine.writer.run(lambda: self._engine.ledger.leaks.define(definition))
@@ -156,11 +156,11 @@ class LeakKeeper:
             error=state.error,
             counts=dict(Counter(each.verdict for each in state.findings)),
             findings=tuple(map(_to_wire, shown_findings(findings))),
-            world=world_digest(findings),
+            plan=plan_digest(findings),
             left=state.left,
             deleted=state.deleted,
             applied=state.applied,
-            applied_world=state.applied_world,
+            applied_plan=state.applied_plan,
             applied_number=state.applied_number,
         )
 
@@ -211,47 +211,51 @@ class LeakKeeper:
         try:
             began, number = now_ms(), state.number + 1
             self._offsets.setdefault(name, {})[began] = clock_offset_ms()
-            things, error = await self._list(definition)
+            items, error = await self._list(definition)
             state = msgspec.structs.replace(state, number=number, swept_at=began, error=error, deleted=())
             if order is not None:
                 applied = "nothing was deleted: there is no list"
-                state = msgspec.structs.replace(state, applied=applied, applied_world=order.plan, applied_number=number)
+                state = msgspec.structs.replace(state, applied=applied, applied_plan=order.plan, applied_number=number)
             if error:
                 self._offsets[name].pop(began)
             else:
-                state = await self._compare(definition, state, things, order)
+                state = await self._compare(definition, state, items, order)
             await self._engine.writer.run(lambda: self._engine.ledger.leaks.record(definition, state))
         finally:
             self._sweeping.discard(name)
 
-    async def _list(self, definition: LeakDefinition) -> tuple[tuple[Thing, ...], str]:
+    async def _list(self, definition: LeakDefinition) -> tuple[tuple[InventoryItem, ...], str]:
         """Return the complete list, or why there is none."""
         error, logs = await self._runs.execute(definition.name, definition.inventory)
         if error:
             return (), f"the inventory has failed: {error}"
-        things: list[Thing] = []
+        items: list[InventoryItem] = []
         for each in logs:
             listing = parse_log(each)
             if not listing.is_complete:
                 return (), f"the list cannot be used: {listing.error}"
-            things += listing.things
-        return tuple(things), ""
+            items += listing.items
+        return tuple(items), ""
 
     async def _compare(
-        self, definition: LeakDefinition, state: LeakState, things: tuple[Thing, ...], order: wire.SweepLeaks | None
+        self,
+        definition: LeakDefinition,
+        state: LeakState,
+        items: tuple[InventoryItem, ...],
+        order: wire.SweepLeaks | None,
     ) -> LeakState:
         """Return the state with the verdicts about a list, after the deletion of orphans."""
         spec, origin = definition.spec, definition.inventory.origin
-        known = [CompleteList(each.began_at, each.things, each.first_seen) for each in state.lists]
+        known = [CompleteList(each.began_at, each.items, each.first_seen) for each in state.lists]
         known = self._without_jumps(definition, known, state.swept_at)
-        lists = add_list(known, state.swept_at, things, spec.grace_ms)
-        evidence = gather_evidence(self._reader, things, self._deleting)
+        lists = add_list(known, state.swept_at, items, spec.grace_ms)
+        evidence = gather_evidence(self._reader, items, self._deleting)
         expected = expected_resources(self._reader, origin)
         rules = CheckRules(origin.plugin, spec.grace_ms)
         previous = lists[1] if len(lists) > 1 else None
-        findings = judge(lists[0], previous, evidence, expected, rules, now_ms())
+        findings = find_verdicts(lists[0], previous, evidence, expected, rules, now_ms())
         chosen, left, deletes = [], 0, definition.deletes
-        if order is not None and order.plan == world_digest(findings):
+        if order is not None and order.plan == plan_digest(findings):
             chosen, applied = [*dict.fromkeys(each.id for each in findings if each.is_deletable)], "done"
             deletes = deletes | order.deletes if order.spec == spec else deletes
         else:
@@ -259,11 +263,11 @@ class LeakKeeper:
             if spec.action == DELETE and state.left:  # a person has not decided yet
                 left = count_deletable(findings) if are_distant(lists, spec.grace_ms) else state.left
             elif spec.action == DELETE and order is None:
-                chosen, left = select_deletions(findings, len(things))
+                chosen, left = select_deletions(findings, len(items))
         deleted, findings = await self._delete(definition, deletes, findings, chosen)
         return msgspec.structs.replace(
             state,
-            lists=tuple(StoredList(each.began_at, each.things, dict(each.first_seen)) for each in lists),
+            lists=tuple(StoredList(each.began_at, each.items, dict(each.first_seen)) for each in lists),
             findings=tuple(map(_to_wire, findings)),
             left=left,
             deleted=tuple(deleted),
@@ -311,7 +315,7 @@ class LeakKeeper:
                 errors[id_] = f"its deletion has failed: {error}"
             else:
                 deleted.append(id_)
-                log.info("leak check %s has deleted the things of %s with %s", definition.name, id_, plugin)
+                log.info("leak check %s has deleted the items of %s with %s", definition.name, id_, plugin)
         kept = [each for each in findings if each.id not in deleted]
         return deleted, [_with_error(each, errors.get(each.id, "")) for each in kept]
 
@@ -347,7 +351,7 @@ def _to_wire(finding: Finding) -> LeakFinding:
 
 def _from_wire(finding: LeakFinding) -> Finding:
     return Finding(
-        Verdict(finding.verdict),
+        LeakVerdict(finding.verdict),
         finding.id,
         finding.name,
         finding.reason,
