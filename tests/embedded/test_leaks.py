@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
 
 import msgspec
 import pytest
+from tests.embedded.clock import Clock
 from tests.embedded.leak_cloud import SWEEP, Cloud
 from tests.embedded.machine import Machine, until
 
@@ -28,16 +27,21 @@ def cloud(tmp_path):
     return Cloud(tmp_path / "cloud")
 
 
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock(monkeypatch)
+
+
 def state(machine: Machine) -> LeakReport:
     (report,) = machine.host.leak_checks.reports()
     return report
 
 
-async def swept(machine: Machine, order=SWEEP) -> LeakReport:
-    """Sweep at least a second after the last list, and return the result."""
+async def swept(machine: Machine, clock: Clock, order=SWEEP) -> LeakReport:
+    """Sweep more than a second after the last list, and return the result."""
     await until(lambda: not state(machine).is_sweeping)
     number = state(machine).number
-    await asyncio.sleep(1.1)
+    clock.advance(1.1)
     assert await machine.host.leak_checks.execute(order) is Verdict.TAKEN
     await until(lambda: state(machine).number > number, lambda: state(machine))
     return state(machine)
@@ -65,14 +69,14 @@ def verdicts(report: LeakReport) -> dict[str, str]:
     return {each.name: each.verdict for each in report.findings}
 
 
-async def test_thing_of_an_open_run_is_held_and_of_an_abandoned_one_an_orphan(machine, cloud):
+async def test_item_of_abandoned_run_is_orphan_and_of_open_run_held(machine, cloud, clock):
     await machine.host.offer(cloud.offer("held"))
     await machine.ready("held")
     name = await abandoned(machine, cloud)
     cloud.age()
     first = await checked(machine, cloud)
     assert (first.error, first.counts) == ("", {"held": 1, "unknown": 1})
-    second = await swept(machine)
+    second = await swept(machine, clock)
     assert second.counts == {"held": 1, "orphan": 1}
     assert verdicts(second) == {name: "orphan"}
     assert second.findings[0].plugin == "item@1.0.0"
@@ -81,59 +85,59 @@ async def test_thing_of_an_open_run_is_held_and_of_an_abandoned_one_an_orphan(ma
     await machine.finish("held")
 
 
-async def test_check_deletes_an_orphan_with_the_delete_steps_of_its_plugin(machine, cloud):
+async def test_check_deletes_orphan_with_steps_of_its_plugin(machine, cloud, clock):
     await machine.host.offer(cloud.offer("held"))
     await machine.ready("held")
     kept = cloud.names()
     name = await abandoned(machine, cloud)
     cloud.age()
     await checked(machine, cloud, "delete")
-    report = await swept(machine)
+    report = await swept(machine, clock)
     identity = name.removeprefix("item-")
     assert (report.deleted, report.counts) == ((identity,), {"held": 1})
     assert cloud.journal() == [f"drop {identity} none"]
     assert cloud.names() == kept
     await machine.finish("held")
-    assert (await swept(machine)).counts == {}
+    assert (await swept(machine, clock)).counts == {}
 
 
-async def test_thing_of_inline_steps_is_held_and_never_deleted(machine, cloud):
+async def test_thing_of_inline_steps_is_held_and_never_deleted(machine, cloud, clock):
     """Its steps get a valid token, but no plugin is known whose delete steps fit."""
     await machine.host.offer(cloud.offer("held", inline=True))
     await machine.ready("held")
     cloud.age()
     await checked(machine, cloud, "delete")
-    assert (await swept(machine)).counts == {"held": 1}
+    assert (await swept(machine, clock)).counts == {"held": 1}
     name = await abandoned(machine, cloud, inline=True)
     cloud.age()
-    await swept(machine)
-    report = await swept(machine)
+    await swept(machine, clock)
+    report = await swept(machine, clock)
     assert (report.counts, verdicts(report), report.plan) == ({"held": 1, "orphan": 1}, {name: "orphan"}, "")
     assert "by hand" in report.findings[0].reason
     assert cloud.journal() == []
     await machine.finish("held")
 
 
-async def test_orphan_of_another_version_needs_the_delete_steps_of_that_version(machine, cloud):
+async def test_orphan_needs_delete_steps_of_its_version(machine, cloud, clock):
     name = await abandoned(machine, cloud, version="2.0.0")
     cloud.age()
     await checked(machine, cloud, "delete")
-    report = await swept(machine)
+    report = await swept(machine, clock)
     assert "no delete steps of item@2.0.0" in report.findings[0].reason
     assert cloud.names() == {name}
     await machine.host.leak_checks.execute(cloud.check("delete", versions=("1.0.0", "2.0.0")))
-    assert (await swept(machine)).counts == {}
+    assert (await swept(machine, clock)).counts == {}
     assert cloud.names() == set()
 
 
-async def test_resource_that_two_lists_lack_is_missing(machine, cloud):
+async def test_resource_that_two_lists_lack_is_missing(machine, cloud, clock):
     await machine.host.offer(cloud.offer("u"))
     await machine.ready()
     await checked(machine, cloud)
     (name,) = cloud.names()
     cloud.heal(name)
-    assert (await swept(machine)).counts == {}, "one list proves nothing"
-    report = await swept(machine)
+    assert (await swept(machine, clock)).counts == {}, "one list proves nothing"
+    report = await swept(machine, clock)
     assert verdicts(report) == {"u/it": "missing"}
     await machine.finish()
 
@@ -148,18 +152,18 @@ async def test_resource_that_two_lists_lack_is_missing(machine, cloud):
         ("list", '{"complete": false, "count": 0}', "complete: false"),
     ],
 )
-async def test_bad_list_changes_no_verdict_and_deletes_nothing(machine, cloud, fault, text, error):
+async def test_bad_list_changes_no_verdict_and_deletes_nothing(machine, cloud, clock, fault, text, error):
     name = await abandoned(machine, cloud)
     cloud.age()
     before = await checked(machine, cloud, "delete")
     cloud.fault(fault, text)
     for _ in range(2):
-        report = await swept(machine)
+        report = await swept(machine, clock)
         assert error in report.error
         assert (report.findings, report.listed_at) == (before.findings, before.listed_at)
     assert cloud.names() == {name}
     cloud.heal(fault)
-    assert (await swept(machine)).deleted
+    assert (await swept(machine, clock)).deleted
 
 
 async def test_warnings_on_standard_error_do_not_spoil_the_list(machine, cloud):
@@ -169,22 +173,22 @@ async def test_warnings_on_standard_error_do_not_spoil_the_list(machine, cloud):
     assert (report.error, report.counts) == ("", {"unknown": 1})
 
 
-async def test_list_from_a_cache_that_still_has_deleted_things_harms_nobody(machine, cloud):
+async def test_cached_list_with_deleted_items_deletes_no_new_item(machine, cloud, clock):
     name = await abandoned(machine, cloud)
     cloud.age()
     row = (cloud.folder / name).read_text()
     await checked(machine, cloud, "delete")
     cloud.fault("list", f'{row}\n{{"complete": true, "count": 1}}')
     for _ in range(2):
-        assert (await swept(machine)).deleted == (name.removeprefix("item-"),)
+        assert (await swept(machine, clock)).deleted == (name.removeprefix("item-"),)
     await machine.host.offer(cloud.offer("new"))
     await machine.ready("new")
-    await swept(machine)
+    await swept(machine, clock)
     assert len(cloud.names()) == 1, "an item that is not in the list yet stays"
     await machine.finish("new")
 
 
-async def test_things_of_others_are_never_deleted(machine, cloud):
+async def test_things_of_others_are_never_deleted(machine, cloud, clock):
     """Names that differ by a character, other keys, copies of tags, and items without any tag."""
     held, orphan = "held", await abandoned(machine, cloud)
     await machine.host.offer(cloud.offer(held))
@@ -202,45 +206,45 @@ async def test_things_of_others_are_never_deleted(machine, cloud):
     cloud.age()
     await checked(machine, cloud, "delete")
     for _ in range(3):
-        report = await swept(machine)
+        report = await swept(machine, clock)
     assert cloud.names() == foreign
     assert {each.verdict for each in report.findings} == {"foreign"}
     await machine.finish(held)
 
 
-async def test_copy_of_the_tags_of_an_orphan_protects_both(machine, cloud):
+async def test_copy_of_the_tags_of_an_orphan_protects_both(machine, cloud, clock):
     name = await abandoned(machine, cloud)
     cloud.copy(name, "item-restored")
     cloud.age()
     await checked(machine, cloud, "delete")
-    report = await swept(machine)
+    report = await swept(machine, clock)
     assert verdicts(report) == {name: "orphan", "item-restored": "orphan"}
     assert not any(each.deletable for each in report.findings)
     assert cloud.names() == {name, "item-restored"}
 
 
-async def test_thing_without_a_record_is_an_orphan_by_its_token_and_stays(machine, cloud):
+async def test_orphan_without_record_is_found_by_token_and_stays(machine, cloud, clock):
     name = await abandoned(machine, cloud)
     cloud.age()
     with machine.database() as database:
         database.execute("DELETE FROM resource_record")
     await checked(machine, cloud, "delete")
-    report = await swept(machine)
+    report = await swept(machine, clock)
     assert (verdicts(report), report.deleted, cloud.names()) == ({name: "orphan"}, (), {name})
 
 
-async def test_report_of_many_things_shows_the_orphan(machine, cloud):
+async def test_report_of_many_things_shows_the_orphan(machine, cloud, clock):
     name = await abandoned(machine, cloud)
     cloud.age()
     rows = [json.dumps({"name": f"other-{number}"}) for number in range(1_000)]
     rows += [(cloud.folder / name).read_text(), json.dumps({"complete": True, "count": 1_001})]
     cloud.fault("list", "\n".join(rows))
     await checked(machine, cloud)
-    report = await swept(machine)
+    report = await swept(machine, clock)
     assert (len(report.findings), report.findings[0].name, report.counts["foreign"]) == (1_000, name, 1_000)
 
 
-async def test_second_home_on_the_same_account_sees_foreign_things(machine, cloud, tmp_path, runner):
+async def test_second_home_on_the_same_account_sees_foreign_things(machine, cloud, clock, tmp_path, runner):
     await machine.host.offer(cloud.offer("u"))
     await machine.ready()
     cloud.age()
@@ -249,7 +253,7 @@ async def test_second_home_on_the_same_account_sees_foreign_things(machine, clou
     await second.up()
     try:
         await checked(second, cloud, "delete")
-        report = await swept(second)
+        report = await swept(second, clock)
         assert [each.verdict for each in report.findings] == ["foreign"]
         assert "another home" in report.findings[0].reason
     finally:
@@ -258,29 +262,29 @@ async def test_second_home_on_the_same_account_sees_foreign_things(machine, clou
     await machine.finish()
 
 
-async def test_young_orphan_waits_for_its_grace_period(machine, cloud):
+async def test_young_orphan_waits_for_its_grace_period(machine, cloud, clock):
     await abandoned(machine, cloud)
     await checked(machine, cloud, "delete", grace="1h")
-    report = await swept(machine)
+    report = await swept(machine, clock)
     assert [(each.verdict, each.reason) for each in report.findings] == [
         ("unknown", "it is not older than the grace period")
     ]
     assert len(cloud.names()) == 1
 
 
-async def test_thing_from_the_future_is_no_orphan(machine, cloud):
+async def test_thing_from_the_future_is_no_orphan(machine, cloud, clock):
     """The clock of the account or of this machine is wrong."""
     await abandoned(machine, cloud)
     cloud.age(-86_400)
     await checked(machine, cloud, "delete")
-    assert [each.verdict for each in (await swept(machine)).findings] == ["unknown"]
+    assert [each.verdict for each in (await swept(machine, clock)).findings] == ["unknown"]
 
 
-async def test_check_that_is_changed_during_a_sweep_deletes_nothing(machine, cloud):
+async def test_check_that_is_changed_during_a_sweep_deletes_nothing(machine, cloud, clock):
     name = await abandoned(machine, cloud)
     cloud.age()
     number = (await checked(machine, cloud, "delete")).number
-    await asyncio.sleep(1.1)
+    clock.advance(1.1)
     cloud.fault("slow")
     assert await machine.host.leak_checks.execute(SWEEP) is Verdict.TAKEN
     await until(lambda: state(machine).is_sweeping)
@@ -310,84 +314,82 @@ async def test_result_of_a_sweep_is_not_stored_in_a_changed_check(tmp_path, clou
     ledger.close()
 
 
-async def test_clock_that_is_set_forward_makes_no_distant_lists(machine, cloud, monkeypatch):
+async def test_clock_that_is_set_forward_makes_no_distant_lists(machine, cloud, clock):
     await abandoned(machine, cloud)
     cloud.age()
     await checked(machine, cloud, grace="1h")
-    now = time.time_ns
-    monkeypatch.setattr("time.time_ns", lambda: now() + 2 * 60 * 1_000_000_000)
-    assert (await swept(machine)).counts == {"unknown": 1}
-    monkeypatch.setattr("time.monotonic_ns", lambda real=time.monotonic_ns: real() + 2 * 60 * 1_000_000_000)
-    monkeypatch.setattr("time.time_ns", lambda: now() + 4 * 60 * 1_000_000_000)
-    assert (await swept(machine)).counts == {"orphan": 1}
+    clock.jump(2 * 60)
+    assert (await swept(machine, clock)).counts == {"unknown": 1}
+    clock.advance(2 * 60)
+    assert (await swept(machine, clock)).counts == {"orphan": 1}
 
 
-async def test_plan_is_applied_in_the_same_world_and_refused_in_another(machine, cloud):
+async def test_plan_is_refused_if_the_orphans_have_changed(machine, cloud, clock):
     first = await abandoned(machine, cloud, "a")
     cloud.age()
     await checked(machine, cloud)
-    digest = (await swept(machine)).plan
+    digest = (await swept(machine, clock)).plan
     second = await abandoned(machine, cloud, "b")
     cloud.age()
-    await swept(machine)
-    report = await swept(machine, msgspec.structs.replace(SWEEP, plan=digest))
+    await swept(machine, clock)
+    report = await swept(machine, clock, msgspec.structs.replace(SWEEP, plan=digest))
     assert "have changed" in report.applied
     assert cloud.names() == {first, second}
-    report = await swept(machine, msgspec.structs.replace(SWEEP, plan=report.plan))
+    report = await swept(machine, clock, msgspec.structs.replace(SWEEP, plan=report.plan))
     assert (report.applied, len(report.deleted)) == ("done", 2)
     assert cloud.names() == set()
 
 
-async def test_plan_brings_the_delete_steps_of_a_version(machine, cloud):
+async def test_plan_brings_the_delete_steps_of_a_version(machine, cloud, clock):
     """The version was published after the check was applied. The check itself stays as it was applied."""
     await abandoned(machine, cloud, version="2.0.0")
     cloud.age()
     await checked(machine, cloud)
-    digest = (await swept(machine)).plan
+    digest = (await swept(machine, clock)).plan
     known = cloud.check(versions=("2.0.0",))
     order = msgspec.structs.replace(SWEEP, plan=digest, deletes=known.deletes, spec=cloud.check(grace="2s").spec)
-    report = await swept(machine, order)
+    report = await swept(machine, clock, order)
     assert "no delete steps of item@2.0.0" in report.findings[0].reason, "they were made for another spec"
-    report = await swept(machine, msgspec.structs.replace(order, spec=known.spec))
+    report = await swept(machine, clock, msgspec.structs.replace(order, spec=known.spec))
     assert (report.applied, len(report.deleted), cloud.names()) == ("done", 1, set())
     result = (report.applied, report.applied_plan, report.applied_number)
     assert result == ("done", digest, report.number)
-    report = await swept(machine)
+    report = await swept(machine, clock)
     assert (report.applied, report.applied_plan, report.applied_number) == result, "a later sweep has no plan"
 
 
-async def test_sweep_leaves_many_orphans_until_a_plan_is_applied(machine, cloud):
+async def test_sweep_leaves_many_orphans_until_a_plan_is_applied(machine, cloud, clock):
     for number in range(3):
         await abandoned(machine, cloud, f"u{number}")
     cloud.age()
     await checked(machine, cloud, "delete")
-    report = await swept(machine)
+    report = await swept(machine, clock)
     assert (len(report.deleted), report.left, len(cloud.names())) == (1, 2, 2)
-    report = await swept(machine, cloud.check("delete"))
+    report = await swept(machine, clock, cloud.check("delete"))
     assert (report.deleted, report.left, len(cloud.names())) == ((), 2, 2), "applying the check again is no decision"
-    report = await swept(machine, msgspec.structs.replace(SWEEP, plan="0" * 26))
+    report = await swept(machine, clock, msgspec.structs.replace(SWEEP, plan="0" * 26))
     assert (report.deleted, report.left, len(cloud.names())) == ((), 2, 2), "the plan is not for this digest"
-    report = await swept(machine, msgspec.structs.replace(SWEEP, plan=report.plan))
+    report = await swept(machine, clock, msgspec.structs.replace(SWEEP, plan=report.plan))
     assert (report.applied, len(report.deleted), report.left, cloud.names()) == ("done", 2, 0, set())
     await abandoned(machine, cloud, "next")
     cloud.age()
-    await swept(machine)
-    assert len((await swept(machine)).deleted) == 1
+    await swept(machine, clock)
+    assert len((await swept(machine, clock)).deleted) == 1
 
 
-async def test_check_waits_until_two_new_lists_have_no_orphan(machine, cloud):
+async def test_check_waits_until_two_new_lists_have_no_orphan(machine, cloud, clock):
     names = {await abandoned(machine, cloud, f"u{number}") for number in range(2)}
     cloud.age()
     await checked(machine, cloud, "delete")
-    assert (await swept(machine)).left == 1
-    report = await swept(machine, cloud.check("delete", versions=("2.0.0", "1.0.0")))
+    assert (await swept(machine, clock)).left == 1
+    report = await swept(machine, clock, cloud.check("delete", versions=("2.0.0", "1.0.0")))
     assert report.left == 1, "the changed check has no two lists yet"
     (name,) = cloud.names() & names
     cloud.heal(name)
-    assert (await swept(machine)).left == 0
+    assert (await swept(machine, clock)).left == 0
 
 
-async def test_failed_deletion_is_reported_and_repeated(machine, cloud):
+async def test_failed_deletion_is_reported_and_repeated(machine, cloud, clock):
     name = await abandoned(machine, cloud)
     cloud.age()
     cloud.fault("stuck")
@@ -404,20 +406,20 @@ async def test_failed_deletion_is_reported_and_repeated(machine, cloud):
     }
     await machine.host.leak_checks.execute(msgspec.structs.replace(order, deletes=quick))
     await until(lambda: state(machine).number)
-    report = await swept(machine)
+    report = await swept(machine, clock)
     assert "its deletion has failed" in report.findings[0].reason
     assert cloud.names() == {name}
     cloud.heal("stuck")
-    assert (await swept(machine)).deleted == (name.removeprefix("item-"),)
+    assert (await swept(machine, clock)).deleted == (name.removeprefix("item-"),)
 
 
-async def test_check_survives_a_restart_and_can_be_deleted(machine, cloud):
+async def test_check_survives_a_restart_and_can_be_deleted(machine, cloud, clock):
     name = await abandoned(machine, cloud)
     cloud.age()
     await checked(machine, cloud, "delete")
     await machine.down()
     await machine.up()
-    report = await swept(machine)
+    report = await swept(machine, clock)
     assert report.deleted == (name.removeprefix("item-"),), "the list before the restart counts"
     drop = DropLeakCheck(uid=SWEEP.uid, name=SWEEP.name)
     assert await machine.host.leak_checks.execute(drop) is Verdict.TAKEN
@@ -426,12 +428,12 @@ async def test_check_survives_a_restart_and_can_be_deleted(machine, cloud):
     assert await machine.host.leak_checks.execute(SWEEP) is Verdict.UNKNOWN
 
 
-async def test_runs_of_a_check_are_hidden_from_the_server(machine, cloud):
+async def test_runs_of_a_check_are_hidden_from_the_server(machine, cloud, clock):
     await abandoned(machine, cloud)
     await machine.host.acknowledge(tuple(machine.host.unacknowledged_ends()))
     cloud.age()
     await checked(machine, cloud, "delete")
-    await swept(machine)
+    await swept(machine, clock)
     assert list(machine.host.living_runs()) == []
     assert list(machine.host.unacknowledged_ends()) == []
     await until(lambda: not machine.folders(), machine.folders)
