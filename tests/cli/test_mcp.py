@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import signal
+import sqlite3
 import stat
 import subprocess
 import time
@@ -18,7 +19,7 @@ import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
-from tests.cli.command import COMMAND, Cli, refused
+from tests.cli.command import COMMAND, Cli, refused, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -266,8 +267,14 @@ def test_sandboxes_of_a_killed_process_are_deleted(world: Cli, number: int, leas
 
 
 def test_running_process_renews_its_session(world: Cli):
+    def session_end() -> int:
+        with contextlib.closing(sqlite3.connect(world.home / "control.db")) as store:
+            return store.execute("SELECT max(expires_at) FROM agent_sessions").fetchone()[0]
+
     process, name = start_with_sandbox(world, "--lease", "3s")
-    time.sleep(5)
+    for _ in range(2):
+        end = session_end()
+        until(lambda end=end: session_end() > end)
     assert json.loads(world("get", "sandbox", name, "-o", "json").out)["reason"] != "Deleting"
     process.stdin.close()
     assert process.wait(20) == 0

@@ -10,13 +10,17 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from tests.cli import sample_specs
 from tests.cli.command import COMMAND, Cli, refused, until
+from tests.cli.with_command import run_with
 
+from dayfly.cli.commands import with_command
 from dayfly.cli.local import guard
+from dayfly.client import Client
 from dayfly.client.home import Home
 
 WHOLE = ["provision", "seed", "drop"]
@@ -155,6 +159,19 @@ def test_a_signal_goes_to_the_command_once_and_its_answer_counts(served: Cli, pl
     assert served.sandboxes() == []
 
 
+def _lease(served: Cli) -> int:
+    """Return the lease of the only sandbox, in seconds."""
+    with contextlib.closing(sqlite3.connect(served.home / "control.db")) as store:
+        return store.execute("SELECT lease_seconds FROM sandboxes").fetchone()[0]
+
+
+def _lease_end(served: Cli) -> int:
+    """Return when the host ends the only sandbox without another renewal, in milliseconds."""
+    with contextlib.closing(sqlite3.connect(served.home / "ledger.db")) as ledger:
+        (found,) = ledger.execute("SELECT json_extract(CAST(intent AS TEXT), '$.lease_until') FROM run").fetchone()
+    return found
+
+
 def _in_a_terminal(served: Cli, plugin: str, program: str, *, type_: bytes) -> int:
     """Run a command, type something once it has started, or hang up for nothing to type; the exit code."""
     ours, theirs = os.openpty()
@@ -186,10 +203,6 @@ def test_ctrl_z_keeps_the_resource_until_it_goes_on(served: Cli, plugin: str, jo
     dayfly = shlex.join([*COMMAND, "with", "-f", plugin, "--", "sh", "-c", program])
     shell = f"{dayfly}; echo $? >stopped; until [ -e go ]; do sleep 0.05; done; fg"
 
-    def lease() -> int:
-        with contextlib.closing(sqlite3.connect(served.home / "control.db")) as store:
-            return store.execute("SELECT lease_seconds FROM sandboxes").fetchone()[0]
-
     ours, theirs = os.openpty()
     command = ["setsid", "--ctty", "--wait", "bash", "--norc", "-mc", shell]
     out = {"stdout": theirs, "stderr": theirs}
@@ -198,13 +211,13 @@ def test_ctrl_z_keeps_the_resource_until_it_goes_on(served: Cli, plugin: str, jo
     os.close(theirs)
     try:
         until((served.folder / "started").exists)
-        assert lease() == 30
+        assert _lease(served) == 30
         os.write(ours, b"\x1a")
         until((served.folder / "stopped").exists)
         until(lambda: (served.folder / "stopped").read_text() == f"{128 + signal.SIGTSTP}\n")
-        assert lease() == 86_400
+        assert _lease(served) == 86_400
         (served.folder / "go").touch()
-        until(lambda: lease() == 30)
+        until(lambda: _lease(served) == 30)
         (served.folder / "end").touch()
         assert process.wait(30) == 7
         assert b"is kept while the command is suspended, at most for a day" in os.read(ours, 65536)
@@ -298,8 +311,8 @@ exec env -i sleep 300
 """A command that leaves nothing of its environment, with a child, a child that has left the session, and a bare one."""
 
 
-def test_when_it_is_killed_its_command_goes_with_it(served: Cli, plugin: str):
-    """Else it works on beside a database that is removed."""
+def test_killed_with_ends_its_command_and_the_server_cleans_up(served: Cli, plugin: str, journal: Path):
+    """The command would work on beside a database that is removed."""
     other = subprocess.Popen(["sleep", "304"], env={"DAYFLY_WITH": "with-notes-other"})
     served.started.append(other)
     process = served.start("with", "-f", plugin, "--", "sh", "-c", BROOD)
@@ -310,6 +323,11 @@ def test_when_it_is_killed_its_command_goes_with_it(served: Cli, plugin: str):
     process.wait(10)
     until(lambda: not any(map(_runs, pids)))
     assert _runs(other.pid)
+    assert _lease(served) == 30
+    with Client(home=served.home) as client:
+        client.sandboxes.lease(*served.sandboxes(), 1)  # in place of the 30 seconds that are left
+    until(lambda: served.sandboxes() == [])
+    assert journal.read_text().split() == WHOLE
 
 
 def test_stubborn_command_is_killed_but_not_a_reused_pid(tmp_path: Path):
@@ -389,19 +407,28 @@ def test_background_process_of_a_killed_command_is_ended(served: Cli, plugin: st
     assert not _runs(int(done.out))
 
 
-@pytest.mark.slow
-def test_when_it_is_killed_the_server_cleans_up(served: Cli, plugin: str, journal: Path):
-    process = served.start("with", "-f", plugin, "--", "sh", "-c", "touch started; exec sleep 300")
-    until((served.folder / "started").exists)
-    process.kill()
-    process.wait(10)
-    until(lambda: served.sandboxes() == [], 60)
-    assert journal.read_text().split() == WHOLE
+def test_lease_is_renewed_while_the_command_runs(
+    served: Cli, journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(with_command, "RENEW_INTERVAL_S", 0.05)
+    monkeypatch.setenv("DAYFLY_HOME", str(served.home))
+    monkeypatch.delenv("DAYFLY_URL", raising=False)
+    begun, done = tmp_path / "begun", tmp_path / "done"
+    ends = []
 
+    def end_after_renewals() -> None:
+        until(begun.exists)
+        for _ in range(3):
+            ends.append(_lease_end(served))
+            until(lambda: _lease_end(served) > ends[-1])
+        done.touch()
 
-@pytest.mark.slow
-def test_the_lease_is_renewed_as_long_as_the_command_runs(served: Cli, plugin: str, journal: Path):
-    assert served("with", "-f", plugin, "--", "sleep", "34").code == 0
+    watching = threading.Thread(target=end_after_renewals)
+    watching.start()
+    assert run_with(tmp_path, "--", "sh", "-c", f"touch {begun}; {sample_specs.waiting(done)}") == 0
+    watching.join()
+    assert done.exists()
+    assert len(ends) == 3
     assert journal.read_text().split() == WHOLE
 
 
