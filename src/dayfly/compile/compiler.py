@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -94,77 +94,97 @@ def compile(  # noqa: A001  -- the field's word for it
             published plugin without a source is reported at the resource that names it.
     """
     try:
-        found = resources.resolve(sandbox, plugins)
-        named = output_keys.complete_keys(sandbox, {name: each.spec for name, each in found.items()})
-        if named is not sandbox:
-            sandbox, found = named, resources.resolve(named, plugins)
+        sandbox, found = _resolve(sandbox, plugins)
         hooks = hook_workflows(sandbox.spec.hooks)
         _check(sandbox, hooks, found, plugin_sources or {}, routed=routed is not None)
         for each in found.values():
             _check_parent(each, plugins, supported=parents)
         target = Target(api_version=API_VERSION, kind="Sandbox", namespace=namespace, name=sandbox.name, uid=uid)
-        env = _builtin_variables(sandbox.name, routing_key)
+        kept = _kept_units(sandbox, found, routing_key, routed, local=local)
         step_env = step_environment(sandbox.name, routing_key, namespace)
         own = units.DocumentSettings("", {}, (), units.exec_template(sandbox.spec.runner or Runner(), step_env))
-        shared = {name: _document_settings(each, step_env, publisher) for name, each in found.items()}
-        kept = forks.build_units(sandbox.spec.forks, found, env, ("spec", "forks"))
-        kept += _routes_and_previews(sandbox, kept, routing_key, routed, local=local) if routed is not None else ()
-        check_document_size(kept, ("spec", "forks"))
-        documents, matched = _documents(sandbox, target, found, shared, pools, publisher, plugins)
-        documents = (*documents, units.build_document(target, hooks, own))
-        if matched and not _fits(documents, kept):
-            cold = _resource_documents(target, found, shared, {}, plugins, publisher)
-            documents, matched = (*cold, documents[-1]), {}
-        for made in documents:
-            check_document_size(made, found[made.resource].keys if made.resource else ("spec", "hooks"))
+        settings = {name: _document_settings(each, step_env, publisher) for name, each in found.items()}
+        builder = _DocumentBuilder(
+            target, found, settings, plugins, publisher, units.build_document(target, hooks, own)
+        )
+        documents, matched = builder.build(pools, sandbox.spec.cluster, kept)
     except SpecError as fault:
         raise with_position(fault, source) from None
-    doubts = _warnings(sandbox, local=local)
-    used = {name: pool.name for name, pool in matched.items()}
-    shown = tuple(str(with_position(doubt, source)) for doubt in doubts)
+    doubts = tuple(str(with_position(doubt, source)) for doubt in _warnings(sandbox, local=local))
     above = {name: each.spec.parent.plugin for name, each in found.items() if each.spec.parent is not None}
-    return Compiled(documents, kept, shown, used, above)
+    return Compiled(documents, kept, doubts, {name: pool.name for name, pool in matched.items()}, above)
 
 
-def _documents(
+def _resolve(sandbox: Sandbox, plugins: Mapping[PluginVersion, Plugin]) -> tuple[Sandbox, Mapping[str, Instance]]:
+    """Return the sandbox with complete names of outputs, and its resources with their plugins."""
+    found = resources.resolve(sandbox, plugins)
+    named = output_keys.complete_keys(sandbox, {name: each.spec for name, each in found.items()})
+    return named, found if named is sandbox else resources.resolve(named, plugins)
+
+
+def _kept_units(
     sandbox: Sandbox,
-    target: Target,
     found: Mapping[str, Instance],
-    shared: Mapping[str, units.DocumentSettings],
-    pools: Sequence[CompiledPool],
-    publisher: str,
-    plugins: Mapping[PluginVersion, Plugin],
-) -> tuple[tuple[Lifecycle, ...], dict[str, CompiledPool]]:
-    """Return the documents of the resources, and the pools that have some of them. No release waits for another."""
-    matched = {
-        name: pool
-        for name, each in found.items()
-        if (pool := match(each, pools, publisher, sandbox.spec.cluster)) is not None
-    }
-    if matched and resources.find_cleanup_cycle(found, matched):
-        matched = {}
-    return tuple(_resource_documents(target, found, shared, matched, plugins, publisher)), matched
+    key: str,
+    routed: Mapping[str, Sequence[str]] | None,
+    *,
+    local: LocalRouting,
+) -> tuple[Unit, ...]:
+    """Return the forks and, if the host routes, the routes and previews."""
+    kept = forks.build_units(sandbox.spec.forks, found, _builtin_variables(sandbox.name, key), ("spec", "forks"))
+    kept += _routes_and_previews(sandbox, kept, key, routed, local=local) if routed is not None else ()
+    check_document_size(kept, ("spec", "forks"))
+    return kept
 
 
-def _resource_documents(
-    target: Target,
-    found: Mapping[str, Instance],
-    shared: Mapping[str, units.DocumentSettings],
-    matched: Mapping[str, CompiledPool],
-    plugins: Mapping[PluginVersion, Plugin],
-    publisher: str,
-) -> Iterator[Lifecycle]:
-    """Return the documents of the resources. The matched ones come from pools."""
-    for name, each in found.items():
-        if name in matched:
-            yield holder_document(target, each.workflows, shared[name], matched[name])
-        else:
-            made, values = units.build_document(target, each.workflows, shared[name]), shared[name].params
-            yield with_parent(made, each.spec, values, plugins, publisher, (*each.keys, "params"))
+class _DocumentBuilder(NamedTuple):
+    """Builds the documents of a sandbox, for resources that are created and for resources that come from pools."""
+
+    target: Target
+    instances: Mapping[str, Instance]
+    settings: Mapping[str, units.DocumentSettings]
+    plugins: Mapping[PluginVersion, Plugin]
+    publisher: str
+    hooks: Lifecycle
+
+    def build(
+        self, pools: Sequence[CompiledPool], cluster: str, kept: tuple[Unit, ...]
+    ) -> tuple[tuple[Lifecycle, ...], dict[str, CompiledPool]]:
+        """Return the documents of the resources and of the hooks, and the pools that have some of the resources.
+
+        No release waits for another. The sandbox uses no pool if its documents would exceed the limits of hosts.
+
+        Raises:
+            SpecError: A document is too large.
+        """
+        matched = {
+            name: pool
+            for name, each in self.instances.items()
+            if (pool := match(each, pools, self.publisher, cluster)) is not None
+        }
+        documents: tuple[Lifecycle, ...] = ()
+        if matched and not resources.find_cleanup_cycle(self.instances, matched):
+            documents = self._build_all(matched)
+        if not documents or not _fits(documents, kept):
+            documents, matched = self._build_all({}), {}
+        for made in documents:
+            check_document_size(made, self.instances[made.resource].keys if made.resource else ("spec", "hooks"))
+        return documents, matched
+
+    def _build_all(self, matched: Mapping[str, CompiledPool]) -> tuple[Lifecycle, ...]:
+        return (*(self._build(name, matched.get(name)) for name in self.instances), self.hooks)
+
+    def _build(self, name: str, pool: CompiledPool | None) -> Lifecycle:
+        instance, settings = self.instances[name], self.settings[name]
+        if pool is not None:
+            return holder_document(self.target, instance.workflows, settings, pool)
+        made = units.build_document(self.target, instance.workflows, settings)
+        keys = (*instance.keys, "params")
+        return with_parent(made, instance.spec, settings.params, self.plugins, self.publisher, keys)
 
 
 def _fits(documents: tuple[Lifecycle, ...], kept: tuple[Unit, ...]) -> bool:
-    """Return whether documents with templates are within the limits of hosts. Otherwise the sandbox uses no pool."""
+    """Return whether documents with templates are within the limits of hosts."""
     count = len(kept) + sum(len(made.units(event)) for made in documents for event in LifecycleEvent)
     return count <= MAX_UNITS_PER_RUN and all(len(canonical(made)) <= MAX_DOCUMENT_BYTES for made in documents)
 
