@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests import fork_server
 from tests.selection import SELECTION
 
 SLOWEST_FILES = 10
@@ -33,8 +34,8 @@ class CpuTimer:
 
 
 def cpu_seconds() -> float:
-    """Return the CPU time of this process and of its children that have ended."""
-    return sum(os.times()[:4])
+    """Return the CPU time of this process, of its children that have ended, and of forked commands."""
+    return sum(os.times()[:4]) + fork_server.cpu_seconds()
 
 
 class RunSummary:

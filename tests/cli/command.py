@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
 
+from tests import fork_server
+from tests.fork_server import COMMAND
+
 from dayfly.client import Client
 from dayfly.client.home import Home
 
-COMMAND = (sys.executable, "-m", "dayfly")
+__all__ = ["COMMAND", "Cli", "Done", "refused", "until"]
 LONGEST = 60
 
 
@@ -42,14 +44,8 @@ class Cli(NamedTuple):
     def __call__(self, *arguments: str, stdin: str | bytes = "", **more: str) -> Done:
         """Run one command and return its result."""
         data = stdin if isinstance(stdin, bytes) else stdin.encode()
-        done = subprocess.run(
-            [*COMMAND, *arguments],
-            input=data,
-            capture_output=True,
-            cwd=self.folder,
-            env=self.environment(**more),
-            timeout=LONGEST,
-        )
+        environment = self.environment(**more)
+        done = fork_server.run([*arguments], stdin=data, cwd=self.folder, env=environment, timeout=LONGEST)
         return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def start(self, *arguments: str, **options: object) -> subprocess.Popen[bytes]:

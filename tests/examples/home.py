@@ -4,12 +4,12 @@ import fcntl
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from tests import fork_server
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60
@@ -35,19 +35,12 @@ class Home:
 
     def dayfly(self, *arguments: str, code: int | tuple[int, ...] = 0) -> str:
         """Run the command line to its end, which has this exit code (or one of these); returns its standard output."""
-        ended = subprocess.run(
-            [sys.executable, "-m", "dayfly", *arguments],
-            env=self.environment,
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S + 30,
-        )
-        said = f"dayfly {' '.join(arguments)}\n{ended.stdout}\n{ended.stderr}"
+        ended = fork_server.run([*arguments], stdin=b"", cwd=ROOT, env=self.environment, timeout=PATIENCE_S + 30)
+        out = ended.stdout.decode()
+        said = f"dayfly {' '.join(arguments)}\n{out}\n{ended.stderr.decode()}"
         allowed = code if isinstance(code, tuple) else (code,)
         assert ended.returncode in allowed, f"ended with {ended.returncode}, not {code}: {said}"
-        return ended.stdout
+        return out
 
     def json(self, *arguments: str) -> Any:
         """The answer of a command that takes `-o json`."""
