@@ -86,3 +86,12 @@ async def test_ended_sandbox_is_absent(fake: Fake, session: AgentSession, report
         for answer in (await tools.wait("x", 1, _ignore), await tools.connect("x", _ignore)):
             assert answer == {"sandbox": "p-x", "state": "absent"}
     await session.close()
+
+
+async def test_create_succeeds_if_the_old_sandbox_is_just_gone(fake: Fake, session: AgentSession):
+    created = {"metadata": {"name": "p-x"}}
+    fake.answers["PUT", "sandboxes/p-x"] = [(412, {"error": "it exists already"}), (200, created)]
+    async with session.use(None) as api:
+        assert await api.create_sandbox("p-x", {"cluster": "local"}) == (created, False)
+    assert ("GET", "/api/v2/orgs/local/sandboxes/p-x", None) in fake.asked
+    await session.close()

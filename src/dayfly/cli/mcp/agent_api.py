@@ -7,7 +7,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dayfly.client.errors import DayflyError, DeniedError, Exit, RefusedError
+from dayfly.client.errors import DayflyError, DeniedError, Exit, NotFoundError, RefusedError
 from dayfly.client.json_client import JsonClient
 from dayfly.client.loop_io import LoopIo
 from dayfly.client.retry import RetryPolicy
@@ -72,12 +72,14 @@ class AgentApi:
         """Create a sandbox. Return it, and whether it exists already; then nothing is changed."""
         path = self._client.org_path("sandboxes", name)
         only_new = {"If-None-Match": "*"}
-        try:
-            return await self._client.request("PUT", path, body={"spec": spec}, headers=only_new), False
-        except RefusedError as refusal:
-            if refusal.status != PRECONDITION_FAILED:
-                raise
-        return await self._client.request("GET", path), True
+        while True:
+            try:
+                return await self._client.request("PUT", path, body={"spec": spec}, headers=only_new), False
+            except RefusedError as refusal:
+                if refusal.status != PRECONDITION_FAILED:
+                    raise
+            with contextlib.suppress(NotFoundError):  # its deletion has just ended
+                return await self._client.request("GET", path), True
 
     async def usage(self) -> dict[str, Any]:
         """Return the limits of the key and the part that is used."""
