@@ -50,7 +50,110 @@ class ResourceChoice(BaseModel):
     params: dict[str, str] = Field(default={}, description="Allowed params.")
 
 
-def build_server(access: Access, files: ConnectionFiles | None) -> MCPServer[Any]:  # noqa: C901 # one function for each tool
+Resources = list[ResourceChoice]
+
+
+def _annotate(*, read: bool = False, destroys: bool = False, repeatable: bool = True) -> ToolAnnotations:
+    return ToolAnnotations(
+        read_only_hint=read, destructive_hint=destroys, idempotent_hint=repeatable, open_world_hint=False
+    )
+
+
+_READ, _CHANGE = _annotate(read=True), _annotate()
+
+
+class ToolCalls:
+    """The tools as functions for the SDK, which derives their descriptions and parameters from them."""
+
+    def __init__(self, access: Access, files: ConnectionFiles | None) -> None:
+        self._access = access
+        self._files = files
+
+    async def _run(self, ctx: Context, work: Callable[[Tools], Awaitable[dict[str, Any]]]) -> str:
+        try:
+            async with asyncio.timeout(MAX_CALL_S), self._access.use(ctx.headers) as api:
+                return json.dumps(await work(Tools(api, self._files)), ensure_ascii=True)
+        except TimeoutError:
+            raise ToolError(f"no answer within {MAX_CALL_S} s; the work may continue: call wait or list") from None
+        except (DayflyError, SpecError) as fault:
+            advice = getattr(fault, "advice", "")
+            raise ToolError(f"{fault}; {advice}" if advice and advice not in str(fault) else str(fault)) from None
+
+    async def find(
+        self, ctx: Context, need: Annotated[str, Field(description="Words, like: postgres database; empty: all.")] = ""
+    ) -> str:
+        """Find plugins that create a resource, with their allowed params and their outputs."""
+        return await self._run(ctx, lambda tools: tools.find(need))
+
+    async def plan(self, ctx: Context, resources: Resources, ttl: Ttl = "") -> str:
+        """Show the steps that create and delete would run, and the budget. Changes nothing."""
+        return await self._run(ctx, lambda tools: tools.plan(_dump(resources), ttl))
+
+    async def create(
+        self,
+        ctx: Context,
+        name: Annotated[str, Field(description="Short name, like db. The session is added in front.")],
+        resources: Resources,
+        ttl: Ttl = "",
+        cluster: Annotated[str, Field(description="Only if there are several.")] = "",
+    ) -> str:
+        """Create a sandbox with resources. Returns its name at once; call connect next. It changes no existing one."""
+        return await self._run(ctx, lambda tools: tools.create(name, _dump(resources), ttl, cluster))
+
+    async def wait(
+        self, ctx: Context, sandbox: Sandbox, seconds: Annotated[int, Field(description="At most 40.")] = 40
+    ) -> str:
+        """Wait until a sandbox is ready or has failed. If it is not ready yet, call it again."""
+        return await self._run(ctx, lambda tools: tools.wait(sandbox, seconds, ctx.report_progress))
+
+    async def connect(self, ctx: Context, sandbox: Sandbox) -> str:
+        """Wait until a sandbox is ready, and write its outputs to a private file. Returns the path."""
+        return await self._run(ctx, lambda tools: tools.connect(sandbox, ctx.report_progress))
+
+    async def reset(
+        self, ctx: Context, sandbox: Sandbox, resource: Annotated[str, Field(description="Its name.")]
+    ) -> str:
+        """Replace a resource from a pool by a new one. Its data is lost."""
+        return await self._run(ctx, lambda tools: tools.reset(sandbox, resource))
+
+    async def why(self, ctx: Context, sandbox: Sandbox) -> str:
+        """Explain why a sandbox is not ready or not gone, down to the root cause."""
+        return await self._run(ctx, lambda tools: tools.why(sandbox))
+
+    async def logs(
+        self,
+        ctx: Context,
+        sandbox: Sandbox,
+        unit: Annotated[str, Field(description="Like db/provision; empty: list the units.")] = "",
+        lines: Annotated[int, Field(description="At most 200.")] = 50,
+    ) -> str:
+        """Read the end of a step's log."""
+        return await self._run(ctx, lambda tools: tools.logs(sandbox, unit, lines))
+
+    async def extend(
+        self, ctx: Context, sandbox: Sandbox, minutes: Annotated[int, Field(description="From now.")]
+    ) -> str:
+        """Let a sandbox live longer. Uses budget."""
+        return await self._run(ctx, lambda tools: tools.extend(sandbox, minutes))
+
+    async def list(self, ctx: Context) -> str:
+        """List the sandboxes of this session, and what is left of the limits."""
+        return await self._run(ctx, lambda tools: tools.list())
+
+    async def delete(self, ctx: Context, sandbox: Sandbox) -> str:
+        """Delete a sandbox of this session with its data."""
+        return await self._run(ctx, lambda tools: tools.delete(sandbox))
+
+
+class RemoteToolCalls(ToolCalls):
+    """The tools for agents on other machines, where this process cannot write files."""
+
+    async def connect(self, ctx: Context, sandbox: Sandbox) -> str:
+        """Wait until a sandbox is ready. Returns a command for your shell that writes its outputs to a file."""
+        return await super().connect(ctx, sandbox)
+
+
+def build_server(access: Access, files: ConnectionFiles | None) -> MCPServer[Any]:
     """Return the MCP server.
 
     Args:
@@ -58,106 +161,22 @@ def build_server(access: Access, files: ConnectionFiles | None) -> MCPServer[Any
         files: The files of `connect`; None if the agent runs on another machine.
     """
     server: MCPServer[Any] = MCPServer("dayfly", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING")
-
-    async def run(ctx: Context, work: Callable[[Tools], Awaitable[dict[str, Any]]]) -> str:
-        try:
-            async with asyncio.timeout(MAX_CALL_S), access.use(ctx.headers) as api:
-                return json.dumps(await work(Tools(api, files)), ensure_ascii=True)
-        except TimeoutError:
-            raise ToolError(f"no answer within {MAX_CALL_S} s; the work may continue: call wait or list") from None
-        except (DayflyError, SpecError) as fault:
-            advice = getattr(fault, "advice", "")
-            raise ToolError(f"{fault}; {advice}" if advice and advice not in str(fault) else str(fault)) from None
-
-    def tool(**hints: bool) -> Callable[[Any], Any]:
-        """Return a decorator that adds a tool with these annotations."""
-        annotations = ToolAnnotations(
-            read_only_hint=hints.get("read", False),
-            destructive_hint=hints.get("destroys", False),
-            idempotent_hint=hints.get("repeatable", True),
-            open_world_hint=False,
-        )
-        return server.tool(annotations=annotations, structured_output=False)
-
-    @tool(read=True)
-    async def find(
-        ctx: Context, need: Annotated[str, Field(description="Words, like: postgres database; empty: all.")] = ""
-    ) -> str:
-        """Find plugins that create a resource, with their allowed params and their outputs."""
-        return await run(ctx, lambda tools: tools.find(need))
-
-    @tool(read=True)
-    async def plan(ctx: Context, resources: list[ResourceChoice], ttl: Ttl = "") -> str:
-        """Show the steps that create and delete would run, and the budget. Changes nothing."""
-        return await run(ctx, lambda tools: tools.plan(_dump(resources), ttl))
-
-    @tool()
-    async def create(
-        ctx: Context,
-        name: Annotated[str, Field(description="Short name, like db. The session is added in front.")],
-        resources: list[ResourceChoice],
-        ttl: Ttl = "",
-        cluster: Annotated[str, Field(description="Only if there are several.")] = "",
-    ) -> str:
-        """Create a sandbox with resources. Returns its name at once; call connect next. It changes no existing one."""
-        return await run(ctx, lambda tools: tools.create(name, _dump(resources), ttl, cluster))
-
-    @tool(read=True)
-    async def wait(
-        ctx: Context, sandbox: Sandbox, seconds: Annotated[int, Field(description="At most 40.")] = 40
-    ) -> str:
-        """Wait until a sandbox is ready or has failed. If it is not ready yet, call it again."""
-        return await run(ctx, lambda tools: tools.wait(sandbox, seconds, ctx.report_progress))
-
-    if files is not None:
-
-        @tool()
-        async def connect(ctx: Context, sandbox: Sandbox) -> str:
-            """Wait until a sandbox is ready, and write its outputs to a private file. Returns the path."""
-            return await run(ctx, lambda tools: tools.connect(sandbox, ctx.report_progress))
-
-    else:
-
-        @tool(read=True)
-        async def connect(ctx: Context, sandbox: Sandbox) -> str:
-            """Wait until a sandbox is ready. Returns a command for your shell that writes its outputs to a file."""
-            return await run(ctx, lambda tools: tools.connect(sandbox, ctx.report_progress))
-
-    @tool(destroys=True, repeatable=False)
-    async def reset(ctx: Context, sandbox: Sandbox, resource: Annotated[str, Field(description="Its name.")]) -> str:
-        """Replace a resource from a pool by a new one. Its data is lost."""
-        return await run(ctx, lambda tools: tools.reset(sandbox, resource))
-
-    @tool(read=True)
-    async def why(ctx: Context, sandbox: Sandbox) -> str:
-        """Explain why a sandbox is not ready or not gone, down to the root cause."""
-        return await run(ctx, lambda tools: tools.why(sandbox))
-
-    @tool(read=True)
-    async def logs(
-        ctx: Context,
-        sandbox: Sandbox,
-        unit: Annotated[str, Field(description="Like db/provision; empty: list the units.")] = "",
-        lines: Annotated[int, Field(description="At most 200.")] = 50,
-    ) -> str:
-        """Read the end of a step's log."""
-        return await run(ctx, lambda tools: tools.logs(sandbox, unit, lines))
-
-    @tool(repeatable=False)
-    async def extend(ctx: Context, sandbox: Sandbox, minutes: Annotated[int, Field(description="From now.")]) -> str:
-        """Let a sandbox live longer. Uses budget."""
-        return await run(ctx, lambda tools: tools.extend(sandbox, minutes))
-
-    @tool(read=True)
-    async def list(ctx: Context) -> str:  # noqa: A001 # the name of the tool
-        """List the sandboxes of this session, and what is left of the limits."""
-        return await run(ctx, lambda tools: tools.list())
-
-    @tool(destroys=True)
-    async def delete(ctx: Context, sandbox: Sandbox) -> str:
-        """Delete a sandbox of this session with its data."""
-        return await run(ctx, lambda tools: tools.delete(sandbox))
-
+    calls = RemoteToolCalls(access, files) if files is None else ToolCalls(access, files)
+    tools: dict[str, tuple[Callable[..., Awaitable[str]], ToolAnnotations]] = {
+        "find": (calls.find, _READ),
+        "plan": (calls.plan, _READ),
+        "create": (calls.create, _CHANGE),
+        "wait": (calls.wait, _READ),
+        "connect": (calls.connect, _READ if files is None else _CHANGE),
+        "reset": (calls.reset, _annotate(destroys=True, repeatable=False)),
+        "why": (calls.why, _READ),
+        "logs": (calls.logs, _READ),
+        "extend": (calls.extend, _annotate(repeatable=False)),
+        "list": (calls.list, _READ),
+        "delete": (calls.delete, _annotate(destroys=True)),
+    }
+    for name, (call, hints) in tools.items():
+        server.add_tool(call, name=name, annotations=hints, structured_output=False)
     return server
 
 
@@ -192,5 +211,5 @@ async def serve_http(address: Address, sock: socket.socket) -> None:
     await http_server.serve(app, [sock], stop=stop, lifespan="on")
 
 
-def _dump(resources: list[ResourceChoice]) -> list[dict[str, Any]]:
+def _dump(resources: Resources) -> list[dict[str, Any]]:
     return [each.model_dump() for each in resources]
