@@ -29,11 +29,12 @@ export interface Concerns {
   fault: string;
 }
 
-/** All concerns. The badge, the view and the hosts use the same response. */
+/** All concerns. The badge, the view and the hosts use the same response. The first request waits for the lists, which people see first. */
 export function useConcerns(live: Live): Concerns {
   const tones = [...live.all.values(), ...live.groups.all.values(), ...live.pools.all.values()].map(toneOf);
   const changed = ["failed", "warning", "trouble"].map((tone) => tones.filter((each) => each === tone).length);
-  return useQuery<Concern[]>(orgPath("attention"), [tones.length, ...changed].join(), POLL_INTERVAL_MS);
+  const path = live.synced || live.fault || !live.connected ? orgPath("attention") : null;
+  return useQuery<Concern[]>(path, [tones.length, ...changed].join(), POLL_INTERVAL_MS);
 }
 
 export function Attention({ found, fault }: Concerns): JSX.Element {

@@ -113,5 +113,7 @@ export function sorted<T extends Listed>(found: T[], by: Order, backwards = fals
     left: (each: T) => Date.parse(each.status.scheduledDeleteTime || "9999-01-01"),
   }[by];
   const ahead = backwards ? -1 : 1;
-  return [...found].sort((a, b) => ahead * (key(a) - key(b)) || (a.name < b.name ? -1 : 1) * (by === "name" ? ahead : 1));
+  const keyed = found.map((each): [number, T] => [key(each), each]);
+  keyed.sort(([a, one], [b, other]) => ahead * (a - b) || (one.name < other.name ? -1 : 1) * (by === "name" ? ahead : 1));
+  return keyed.map(([, each]) => each);
 }

@@ -8,6 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.cli.command import Cli
 from tests.cli.fake_server import Fake, serving
 
@@ -42,16 +43,25 @@ def _imported(cli: Cli, arguments: Sequence[str], **more: str) -> set[str]:
 def test_the_version_needs_no_parser(cli: Cli):
     found = _imported(cli, ["--version"])
     assert "dayfly.cli.main" in found
-    assert found & (HEAVY | {"click", "h11"}) == set()
+    assert found & (HEAVY | {"click", "h11", "typing"}) == set()
 
 
-def test_a_list_needs_a_parser_and_a_client_and_no_more(cli: Cli):
-    fake = Fake()
-    fake.say("GET", "sandboxes", [])
+@pytest.mark.parametrize("arguments", [["sandbox", "list"], ["get"]], ids=" ".join)
+def test_a_list_needs_a_parser_and_a_client_and_no_more(cli: Cli, arguments: list[str]):
+    fake, ready = Fake(), {"phase": "open", "units": [], "ready": False, "reason": "ResourceFailed", "message": "m"}
+    progress = {"phase": "open", "done": 0, "total": 1, "severity": "failed"}
+    one = {
+        "name": "a",
+        "createdAt": "2026-01-01T00:00:00Z",
+        "routingKey": "k",
+        "spec": {"cluster": "local"},
+        "progress": progress,
+    }
+    fake.say("GET", "sandboxes", [{**one, "status": ready, "endpoints": []}])
     with serving(fake) as url:
-        found = _imported(cli, ["sandbox", "list"], DAYFLY_URL=url)
+        found = _imported(cli, arguments, DAYFLY_URL=url)
     assert {"click", "h11"} <= found
-    assert found & (HEAVY | {"http.client", "ssl"}) == set()
+    assert found & (HEAVY | {"http.client", "ssl", "encodings.idna", "concurrent.futures"}) == set()
 
 
 def test_help_imports_no_verb(cli: Cli):

@@ -1,12 +1,16 @@
-"""The entry point of the program. `--version` is answered without importing the command line parser."""
+"""The entry point of the program. `--version` is answered without importing the command line parser or `typing`."""
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-from typing import NoReturn
 
 from dayfly import __version__
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 _STDERR = 2
 
@@ -22,9 +26,15 @@ def main() -> NoReturn:
             sys.exit(0)
         except OSError:
             pass  # stdout cannot be written; `run` reports that
+    gc.disable()  # imports leave no garbage, and `verbs` enables it before it invokes the verb
     from dayfly.cli.verbs import run
 
-    sys.exit(run(arguments))
+    code = run(arguments)
+    if "asyncio" not in sys.modules and "concurrent.futures" not in sys.modules:
+        # A verb without servers and threads has nothing to end. `run` has flushed its output, and deletion of all
+        # objects takes as long as a request.
+        os._exit(code)
+    sys.exit(code)
 
 
 def _open_closed_streams() -> None:

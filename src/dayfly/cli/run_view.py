@@ -34,10 +34,12 @@ def phase(report: Report) -> str:
 
 def reason(report: Report) -> str:
     """Return the reason of the run's state; `Unsupported` for a ready run with unsupported parts."""
+    if not (report.get("ready") and report.get("unsupported")):
+        reported: str = report["reason"]
+        return reported
     from dayfly.plan.reasons import Reason
 
-    unsupported = report.get("ready") and report.get("unsupported")
-    return Reason.UNSUPPORTED if unsupported else report["reason"]
+    return Reason.UNSUPPORTED
 
 
 def progress(report: Report) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import importlib
 import os
 import signal
@@ -148,6 +149,9 @@ class LazyGroup(click.Group):
         if name not in self.modules:
             return None
         module = importlib.import_module(f"dayfly.cli.commands.{_MODULES.get(name, name)}")
+        if not gc.isenabled():  # see `main`
+            gc.freeze()
+            gc.enable()
         command: click.Command = module.command
         return command
 

@@ -106,7 +106,9 @@ def resolve(address: Address) -> ServerAddress:
     """
     try:
         parts = urlsplit(address.url)
-        name = (parts.hostname or "").encode("idna").decode()
+        host = parts.hostname or ""
+        # The codec is imported when it is used, and takes longer than the rest of this function.
+        name = host if host in _LOOPBACK else host.encode("idna").decode()
     except ValueError:  # unclosed brackets, or a name that DNS does not allow
         name = ""
     if "@" in address.url:  # the message has no URL, as it contains a password

@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dayfly.client.connection import TlsContexts
 from dayfly.client.proxies import find_proxy, open_tunnel
@@ -43,6 +43,12 @@ class BlockingPipe:
         self._socket.close()
 
 
+def _connect(to: ServerAddress, timeout: float) -> socket.socket:
+    # The name is in ASCII. For text, Python would import its codec of international names.
+    name: Any = to.name.encode("ascii")
+    return socket.create_connection((name, to.port), timeout)
+
+
 class BlockingIo:
     """Network and time for a program without an event loop."""
 
@@ -51,7 +57,7 @@ class BlockingIo:
 
     async def connect(self, to: ServerAddress, timeout: float) -> BlockingPipe:
         proxy = find_proxy(to)
-        connected = open_tunnel(proxy, to, timeout) if proxy else socket.create_connection((to.name, to.port), timeout)
+        connected = open_tunnel(proxy, to, timeout) if proxy else _connect(to, timeout)
         try:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if to.tls:

@@ -1,11 +1,18 @@
-"""The phase of a sandbox and of each of its resources, one word each for statuses and the command line."""
+"""The phase of a sandbox and of each of its resources, one word each for statuses and the command line.
 
-from collections.abc import Iterable
-from typing import NamedTuple
+`dayfly get` imports this module, so it imports msgspec only when it is needed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 from dayfly.plan.reason_catalog import Severity, severity
-from dayfly.spec.lifecycle import CREATE_EVENTS
-from dayfly.spec.report import RunReport, UnitReport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dayfly.spec.report import RunReport, UnitReport
 
 _DONE = ("succeeded", "stopped")
 _TROUBLE_STATES = ("failed", "unknown", "retrying")
@@ -42,6 +49,8 @@ def phase(*, begun: bool, closed: bool, ready: bool, reason: str) -> str:
 
 def resource_progress(units: Iterable[UnitReport], resource: str, *, closed: bool) -> ResourceProgress:
     """Return the progress of a resource by its create steps, or by its delete steps if the run is closed."""
+    from dayfly.spec.lifecycle import CREATE_EVENTS  # noqa: PLC0415 -- see above
+
     counted = [
         unit
         for unit in units
@@ -65,6 +74,8 @@ def has_trouble(units: Iterable[UnitReport]) -> bool:
 
 def has_failed(report: RunReport) -> bool:
     """Return whether a create step or hook has failed, also while the run is being cleaned up."""
+    from dayfly.spec.lifecycle import CREATE_EVENTS  # noqa: PLC0415 -- see above
+
     return any(unit.state == "failed" and unit.event in CREATE_EVENTS for unit in report.units)
 
 

@@ -156,7 +156,7 @@ class _Services:
         """Return the HTTP routes."""
         store, links, services = self._store, self._links, (self._sandboxes, self._groups)
         yield from RoutingRulesApi(store, links, self.sync).routes()
-        yield from OverviewApi(store, links, *services, self._pools, self._strategy).routes()
+        yield from OverviewApi(store, links, *services, self._pools, self._strategy, self.sync.problem).routes()
         yield from Changes(store, links, *services, self._pools, self._strategy, closing).routes()
         slots = LongPollSlots(CALLERS_SHARE)
         yield from PoolEndpoints(store, self.sync, self._pools).routes()

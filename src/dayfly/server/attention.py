@@ -105,7 +105,7 @@ def severity(report: RunReport) -> Severity:
     """Return the severity of a report. A reason of Kubernetes itself counts as trouble."""
     if report.unsupported and report.ready:
         return Severity.WARNING
-    known = CATALOGUE.get(Reason(report.reason)) if report.reason in set(Reason) else None
+    known = CATALOGUE.get(report.reason)
     return known.severity if known else Severity.TROUBLE
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -135,6 +134,8 @@ class ServerBackend:
             where["sinceTime"] = show.timestamp(times.since)
         answer = self.client.get(*subject.path(name), "log", **where)
         data: str = answer["data"]
+        import base64
+
         found = base64.b64decode(data) if answer["encoding"] == "base64" else data.encode()
         return LogPart(answer["offset"], found, [_entry(each) for each in answer.get("times") or ()])
 

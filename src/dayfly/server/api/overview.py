@@ -21,6 +21,7 @@ from dayfly.link.transport import LOCAL_TARGET
 from dayfly.server import attention
 from dayfly.server.access import callers
 from dayfly.server.admin import audit
+from dayfly.server.api.attention_candidates import AttentionCandidates
 from dayfly.server.api.reports import encode_text
 from dayfly.server.api.silent_units import MuteUnits
 from dayfly.server.attention import AttentionSubject, Concern, SilentCluster
@@ -31,12 +32,12 @@ from dayfly.server.http.forms import EndedRun
 from dayfly.server.http.handler import serve
 from dayfly.server.http.request_data import read_json, read_number, rfc3339
 from dayfly.server.records import tombstones
-from dayfly.server.records.run_records import GROUPS, POOLS, SANDBOXES, read_page
+from dayfly.server.records.run_records import GROUPS, POOLS, read_page
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.run import EndRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from starlette.requests import Request
     from starlette.routing import Route
@@ -74,10 +75,13 @@ class OverviewApi:
         groups: RunService[RouteGroupSpec],
         pools: RunService[ResourcePoolSpec],
         strategy: GroupStrategy,
+        problem: Callable[[str], str],
     ) -> None:
+        """Create them; `problem` is as in `AttentionCandidates`."""
         self._store, self._links, self._sandboxes, self._groups = store, links, sandboxes, groups
         self._pools = pools
-        self._strategy = strategy
+        self._strategy, self._problem = strategy, problem
+        self._candidates: dict[str, AttentionCandidates] = {}
         # By organisation and UID: the concern about an ended run, or None if there is none. It never changes, unless
         # pool members of the run are still being cleaned up.
         self._ended: dict[str, dict[str, Concern | None]] = {}
@@ -102,9 +106,12 @@ class OverviewApi:
         """Return what needs attention, the most severe first."""
         who, now = callers.get_caller(request), now_ms()
         org, scope = who.org, who.scope
-        sandboxes, pools, ended, silent = await self._store.for_org(org).read(
+        candidates = self._candidates.setdefault(
+            org, AttentionCandidates(self._store.for_org(org), self._links, self._problem)
+        )
+        marker, sandboxes = await candidates.read(now)
+        pools, ended, silent = await self._store.for_org(org).read(
             lambda rows: (
-                read_page(rows, SANDBOXES),
                 read_page(rows, POOLS),
                 _read_abandoned(rows),
                 _read_silent_clusters(rows, now),
@@ -137,8 +144,10 @@ class OverviewApi:
                 AttentionSubject(name, report, *self._strategy.current_lifetime(group), mute.get(group.uid, ()))
             )
         subjects += [AttentionSubject(each.key, states[each.uid].report, 0, 0) for each in pools]
+        found = attention.find_concerns(subjects, now, silent)
+        candidates.dismiss(marker, sandboxes, {each.sandbox for each in found})
         abandoned = [each for name, row in ended if (each := self._describe_ended(org, name, row)) is not None]
-        return attention.sort_concerns([*attention.find_concerns(subjects, now, silent), *abandoned], now)
+        return attention.sort_concerns([*found, *abandoned], now)
 
     def _log_queries(
         self, org: str, runs: Iterable[RunRecord[Any]], states: dict[str, RunState]
