@@ -286,6 +286,25 @@ async def test_logs_of_a_child_include_those_of_its_parent(machine):
     assert machine.log("db/parent.start", uid="a") == b"hello\n"
 
 
+async def test_logs_of_a_child_include_those_of_all_parents_of_a_chain(machine):
+    top = parent([doc.step("boot", "echo boots")], name="host")
+    await machine.host.offer(box("a", with_parent(server("echo starts; " + START), top)))
+    await machine.ready("a")
+    logs = {info.unit: machine.log(info.unit, uid="a") for info in machine.host.logs("a")}
+    assert logs == {"db/parent.parent.boot": b"boots\n", "db/parent.start": b"starts\n", "db/clone": b""}
+
+
+async def test_logs_of_a_pool_include_those_of_its_parent(machine):
+    made = member(server("echo starts; " + START), clone="echo clones; printf db > /tmp/clone")
+    await machine.host.offer(pool("p", made, 1))
+    await machine.ready("p")
+    logs = {info.unit: machine.log(info.unit, uid="p") for info in machine.host.logs("p")}
+    assert logs == {"p-1/parent.start": b"starts\n", "p-1/clone": b"clones\n"}
+    await machine.host.offer(sandbox("a", pooled("db", made)))
+    await machine.ready("a")
+    assert machine.log("db/parent.start", uid="a") == b"starts\n"
+
+
 async def test_server_learns_nothing_of_parents(machine):
     await machine.host.offer(box("a"))
     await machine.ready("a")

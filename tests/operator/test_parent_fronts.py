@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tests.operator.rig.cloud import Object
 from tests.operator.rig.control_plane import ControlPlane
 from tests.operator.rig.kubelet import Script
-from tests.operator.rig.parents import PARENT_PLUGIN, child_plugin, holders, parent_ledgers, parent_world, parents
+from tests.operator.rig.parents import PARENT_PLUGIN, URL, child_plugin, holders, parent_ledgers, parent_world, parents
 from tests.operator.rig.pool_stories import is_full, labelled
-from tests.operator.rig.pools import pool
+from tests.operator.rig.pools import MEMBERS, pool
 from tests.operator.rig.scenes import gone, ready
 from tests.operator.rig.server_stories import left, until
 from tests.operator.rig.world import Unit, World, live
 
+from dayfly.cli.backends.cluster_logs import ClusterLogs
+from dayfly.kube.client import KubeClient
 from dayfly.operator.sandboxes.extension import SandboxesExtension
 
 BOX = {"resources": [{"name": "db", "plugin": "pg"}]}
@@ -34,14 +38,26 @@ def front_world(**scripts: Script) -> World:
     return world
 
 
-def at_work(story, plugins: dict[str, Object] = LOCAL, **scripts: Script) -> World:
+def chain_world() -> World:
+    """Return a world with another parent, `middle`, between the server and the child."""
+    world = front_world()
+    for name, creates in (("middle/start", True), ("middle/drop", False)):
+        world.units[name] = Unit(creates=creates, once=creates, undone_by="middle/drop" if creates else "")
+        world.kubelet.scripts[name] = Script(outputs={"url": URL} if creates else {})
+        world.cloud.knows(name, creates=creates, once=creates, reads={})
+    return world
+
+
+def at_work(
+    story, plugins: dict[str, Object] = LOCAL, *, make: Callable[..., World] = front_world, **scripts: Script
+) -> World:
     async def begin(world: World) -> None:
         for name, spec in plugins.items():
             world.plugin(name, spec)
         world.start()
         await story(world)
 
-    return live(lambda: front_world(**scripts), begin)
+    return live(lambda: make(**scripts), begin)
 
 
 def message(world: World, box: str = "box") -> str:
@@ -109,6 +125,66 @@ class TestKubectl:
             world.ask("DELETE", "/apis/dayfly.dev/v1alpha1/namespaces/shop/resourcepools/warm")
             await gone(world)
             assert world.cloud.starts("server/stop") == 1
+
+        at_work(story)
+
+
+async def logs_of(world: World, found: Object) -> set[str]:
+    """Return the units with stored logs that a user of kubectl finds for a Sandbox, or a ResourcePool with `members`."""
+    client = KubeClient(world.cluster.transport("ada"), seed=1)
+    return {each.unit for each in await ClusterLogs(client, "shop").list_stored(found)}
+
+
+class TestLogs:
+    def test_logs_of_a_pooled_child_include_those_of_its_parent(self):
+        async def story(world: World) -> None:
+            pool(world, ready=1)
+            await world.until(lambda: is_full(world), "a full pool", 300)
+            world.sandbox(BOX)
+            await world.until(lambda: ready(world), "ready", 60)
+
+            async def has_all_logs() -> bool:
+                [box] = world.cluster.objects("sandboxes")
+                return {"db/parent.start", "db/clone"} <= await logs_of(world, box)
+
+            await until(world, has_all_logs, "logs of the member and its parent")
+            [warm] = world.cluster.objects("resourcepools")
+            first = min(
+                (each for each in world.cluster.objects("poolmembers") if not each["spec"].get("parent")),
+                key=lambda member: member["spec"]["number"],
+            )
+            name = first["metadata"]["name"]
+            assert await logs_of(world, {**warm, "members": [first]}) == {f"{name}/parent.start", f"{name}/clone"}
+
+        at_work(story)
+
+    def test_logs_of_a_child_include_those_of_all_parents_of_a_chain(self):
+        async def story(world: World) -> None:
+            world.sandbox(BOX)
+            await world.until(lambda: ready(world), "ready", 300)
+
+            async def has_all_logs() -> bool:
+                [box] = world.cluster.objects("sandboxes")
+                return await logs_of(world, box) == {"db/parent.parent.start", "db/parent.start", "db/clone"}
+
+            await until(world, has_all_logs, "logs of all parents")
+
+        middle = child_plugin()
+        middle["create"][0] |= {"name": "start", "outputs": PARENT_PLUGIN["create"][0]["outputs"]}
+        plugins = {"server@1.0.0": PARENT_PLUGIN, "middle@1.0.0": middle, "pg@1.0.0": child_plugin("middle@1.0.0")}
+        at_work(story, plugins, make=chain_world)
+
+    def test_status_that_names_itself_as_its_parent_ends_the_search(self):
+        async def story(world: World) -> None:
+            world.sandbox(BOX)
+            await world.until(lambda: ready(world), "ready", 300)
+            [made] = parents(world)
+            unit = {"id": "server/start", "kind": "exec", "state": "succeeded", "parent": made["metadata"]["name"]}
+            path = f"{MEMBERS}/{made['metadata']['name']}/status"
+            world.ask("PATCH", path, {"status": {"units": [unit]}}, "application/merge-patch+json")
+            [box] = world.cluster.objects("sandboxes")
+            assert "db/clone" in {each["id"] for each in box["status"]["units"]}
+            assert all(unit.count("parent.") <= 3 for unit in await logs_of(world, box))
 
         at_work(story)
 

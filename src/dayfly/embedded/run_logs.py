@@ -50,13 +50,13 @@ class RunLogs:
         self._members = members
 
     def list_logs(self, uid: str) -> tuple[LogInfo, ...]:
-        """Return the logs of a run by unit and attempt, also after its end."""
+        """Return the logs of a run by unit and attempt, also after its end, and those of its members and parents."""
         own = self._own_logs(uid)
         names = {info.unit for info in own}
         others = [
             msgspec.structs.replace(info, unit=member.rename(info.unit))
             for member in self._sources(uid)
-            for info in self._own_logs(member.uid)
+            for info in self.list_logs(member.uid)
             if member.rename(info.unit) not in names
         ]
         return (*own, *others)
@@ -80,9 +80,9 @@ class RunLogs:
         sources = list(self._sources(uid))
         if sources and not any((info.unit, info.attempt) == (unit, attempt) for info in self._own_logs(uid)):
             for member in sources:
-                for info in self._own_logs(member.uid):
+                for info in self.list_logs(member.uid):
                     if member.rename(info.unit) == unit:
-                        return member.uid, info.unit
+                        return self._locate(member.uid, info.unit, attempt)
         return uid, unit
 
     def _sources(self, uid: str) -> Iterator[_MemberLogs]:

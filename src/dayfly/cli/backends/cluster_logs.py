@@ -12,6 +12,7 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from dayfly.cli.backends.cluster_objects import MEMBER_DICTS
 from dayfly.cli.backends.cluster_report import milliseconds
 from dayfly.cli.backends.protocol import LogPart
 from dayfly.cli.output.show import print_message
@@ -19,10 +20,11 @@ from dayfly.execute.pod import names
 from dayfly.execute.pod.logs import LogSplitter
 from dayfly.kube import errors
 from dayfly.lib.tasks import cancel_and_wait
-from dayfly.operator.cluster.objects import POOL_MEMBERS, STEP_LOGS
+from dayfly.operator.cluster.objects import STEP_LOGS
 from dayfly.spec import log_times
 from dayfly.spec.lifecycle import PARENT_PREFIX
 from dayfly.spec.run_data import LogInfo
+from dayfly.spec.shared_parent import MAX_LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -40,7 +42,6 @@ _PIECE_BYTES = 32 * 1024
 _MAX_LIVE_BYTES = 8 * 1024 * 1024
 
 Key = tuple[str, int]
-_MEMBERS = POOL_MEMBERS.metadata_only()
 
 
 class _LiveLog:
@@ -224,16 +225,26 @@ class ClusterLogs:
     async def _read_stored(self, sandbox: Any) -> None:
         """Read the logs that the operator has stored, also of members and parents that it uses or consists of."""
         for member in sandbox.get("members") or ():
-            meta = member["metadata"]
-            await self._read_target(meta["name"], meta["uid"], f"{meta['name']}/")
+            await self._read_member(member, f"{member['metadata']['name']}/")
         if "members" in sandbox:
             return
         meta = sandbox["metadata"]
         await self._read_target(meta["name"], meta["uid"])
-        for prefix, name in _held_members(sandbox):
-            seen = await self._client.find(_MEMBERS, name, self._namespace)
-            if seen is not None:
-                await self._read_target(name, seen.metadata.uid, prefix)
+        await self._read_held(sandbox)
+
+    async def _read_member(self, member: Any, prefix: str, depth: int = 0) -> None:
+        meta = member["metadata"]
+        await self._read_target(meta["name"], meta["uid"], prefix)
+        await self._read_held(member, prefix, depth)
+
+    async def _read_held(self, holder: Any, prefix: str = "", depth: int = 0) -> None:
+        """Read the logs of the members and parents that a holder has, and of the parents that these have.
+
+        Others may have changed a status, so the depth is limited to that of a valid chain.
+        """
+        for below, name in _held_members(holder, prefix) if depth < MAX_LEVELS else ():
+            if (seen := await self._client.find(MEMBER_DICTS, name, self._namespace)) is not None:
+                await self._read_member(seen, below, depth + 1)
 
     async def _read_target(self, name: str, uid: str, prefix: str = "") -> None:
         """Read the logs of a Sandbox, or of a PoolMember with a prefix instead of the resource of its units."""
@@ -307,15 +318,18 @@ def _rename(unit: str, prefix: str) -> str:
     return prefix + unit.rpartition("/")[2]
 
 
-def _held_members(sandbox: Any) -> list[tuple[str, str]]:
-    """Return the members and parents whose steps are units of the sandbox, each after the prefix of these units."""
+def _held_members(holder: Any, prefix: str) -> list[tuple[str, str]]:
+    """Return the members and parents whose steps are units of a holder, each after the prefix of their units.
+
+    `prefix` replaces the resource of the units; empty for a sandbox, which keeps it.
+    """
     held = []
-    for unit in _units(sandbox):
-        prefix = unit["id"].rpartition("/")[0] + "/"
+    for unit in _units(holder):
+        above = prefix or unit["id"].rpartition("/")[0] + "/"
         if unit.get("member"):
-            held.append((prefix, unit["member"]))
+            held.append((above, unit["member"]))
         elif unit.get("parent"):
-            held.append((prefix + PARENT_PREFIX, unit["parent"]))
+            held.append((above + PARENT_PREFIX, unit["parent"]))
     return list(dict.fromkeys(held))
 
 

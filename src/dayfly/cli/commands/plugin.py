@@ -247,15 +247,15 @@ def test(
     Outputs are lost. Delete steps run twice. Two sandboxes exist at once. Params are missing, very long or full of
     quotes. The plugin's inventory reports what is left. --timeout limits each wait. The exit code is 1 after a finding.
 
-    Without --context, everything runs on this machine with a separate server.
+    Without --context, everything runs on this machine with a separate server. There, a plugin with a shared parent is
+    tested with the files of its parents.
     """
-    from dayfly.cli.plugin_test import session
+    from dayfly.cli.plugin_test import session, shared_parents
     from dayfly.cli.temporary_spec import plugin_params
 
-    plugin = _load_plugin(paths, files, sets)
-    if plugin.spec.parent is not None:
-        message = f"{plugin.wire_name} has a shared parent, which this command cannot create"
-        raise DayflyError(Exit.USAGE, message, "test the parent's own file, and this plugin with a sandbox")
+    if not (paths or files):
+        raise click.UsageError("give the file of a plugin", click.get_current_context())
+    plugin, parents = shared_parents.load((*paths, *files), sets)
     if keep_going and fail_fast:
         raise click.UsageError("use either --keep-going or --fail-fast", click.get_current_context())
     chosen = session.Selection(only, skip, keep_going=keep_going, fail_fast=fail_fast)
@@ -266,7 +266,8 @@ def test(
         installed.require_linux()
         from dayfly.cli.plugin_test import local_host
 
-        bench = local_host.bench(plugin, timeout, webhooks, secret_files.choose_for_plugin(plugin, secrets_file))
+        secrets = secret_files.choose_for_plugin(plugin, secrets_file)
+        bench = local_host.bench(plugin, timeout, webhooks, secrets, parents)
         return session.run_scenarios(plugin, given, bench, chosen=chosen, output=output)
     bench = _in_cluster(plugin, context, namespace, timeout, publish=publish)
     return session.run_scenarios(plugin, given, bench, chosen=chosen, output=output)
@@ -280,6 +281,9 @@ def _in_cluster(plugin: Plugin, context: str | None, namespace: str | None, time
         if publish:
             raise DayflyError(Exit.USAGE, "--publish needs a cluster", "add --context NAME")
         raise hosts.namespace_without_cluster()
+    if plugin.spec.parent is not None:
+        message = f"{plugin.wire_name} has a shared parent, and a test in a cluster cannot create it"
+        raise DayflyError(Exit.USAGE, message, "remove --context, or test the plugin with a sandbox")
     if secrets := plugin.spec.secrets():
         from dayfly.plan.messages import secrets_not_available
 

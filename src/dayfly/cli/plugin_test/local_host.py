@@ -19,6 +19,7 @@ from dayfly.cli.local.temporary_server import UserLock
 from dayfly.cli.output import show
 from dayfly.cli.plugin_test.fault_proxy import FaultProxy
 from dayfly.cli.plugin_test.session import InventoryError, clean_up_at_end, find_failed_attempt, listed_names
+from dayfly.cli.plugin_test.shared_parents import ParentKeeper
 from dayfly.client import waiting
 from dayfly.client.connection import run
 from dayfly.client.errors import DayflyError, Exit, RefusedError
@@ -47,20 +48,25 @@ _ALLOW_OPTION = "--allow-webhook"
 
 @contextlib.contextmanager
 def bench(
-    plugin: Plugin, seconds: float, allowed: tuple[str, ...] = (), secrets: Mapping[str, str] = MappingProxyType({})
+    plugin: Plugin,
+    seconds: float,
+    allowed: tuple[str, ...] = (),
+    secrets: Mapping[str, str] = MappingProxyType({}),
+    parents: tuple[Plugin, ...] = (),
 ) -> Iterator[_LocalBench]:
     """Run a bench with a separate server and a folder for its steps. Both are deleted at the end.
 
     If this process is killed, the leases of its sandboxes expire, and then the server stops itself.
 
     Each webhook step has a proxy. `allowed` are further servers that webhooks may use. `secrets` are the plugin's
-    params with `secret: true`.
+    params with `secret: true`. `parents` are its shared parents, each after its own parent.
 
     Raises:
         DayflyError: the server does not start, or the plugin needs a cluster.
     """
     steps = (*plugin.spec.create, *plugin.spec.delete)
-    if name := next((step.name for step in steps if step.object), ""):
+    every = (*steps, *(step for each in parents for step in (*each.spec.create, *each.spec.delete)))
+    if name := next((step.name for step in every if step.object), ""):
         raise DayflyError(Exit.USAGE, f'the step "{name}" is an object and needs a cluster', "add --context NAME")
     with tempfile.TemporaryDirectory(prefix="dayfly-test-", ignore_cleanup_errors=True) as place:
         home = Home(Path(place) / "home")
@@ -75,7 +81,8 @@ def bench(
             options = [word for each in servers for word in (_ALLOW_OPTION, each)]
             stack.enter_context(UserLock(home, 0))
             client = server_process.start(home, ["--port", "0", "--while-used", *options])
-            bench_ = _LocalBench(client, plugin, journal, seconds, proxies, secrets)
+            keeper = ParentKeeper(client, home, plugin, parents) if plugin.spec.parent else None
+            bench_ = _LocalBench(client, plugin, journal, seconds, proxies, secrets, keeper)
             try:
                 with clean_up_at_end(bench_):
                     yield bench_
@@ -102,8 +109,10 @@ class _LocalBench:
         seconds: float,
         proxies: Mapping[str, FaultProxy],
         secrets: Mapping[str, str],
+        keeper: ParentKeeper | None,
     ) -> None:
         self._client = client
+        self._keeper = keeper
         self._secrets = secrets
         self._plugin = plugin
         self._journal = journal
@@ -118,6 +127,8 @@ class _LocalBench:
 
     def scenarios(self, params: Mapping[str, str]) -> Iterator[Scenario]:
         """Yield the scenarios. The first runs before the others are built from the durations of its steps."""
+        if self._keeper is not None:
+            self._keeper.start(params, self._seconds, self._lease_s, self._check_signals)
         yield undisturbed_scenario(self._plugin.spec, params, str(self._journal))
         urls = {name: proxy.url for name, proxy in self._proxies.items()}
         yield from fault_scenarios(self._plugin.spec, params, str(self._journal), self._durations, urls)
@@ -127,13 +138,11 @@ class _LocalBench:
         self._number += 1
         for name, proxy in self._proxies.items():
             proxy.set_fault(scenario.webhook_fault if name == scenario.step else None)
-        plugin = documents.export(self._plugin_of(scenario))
         given, kept = self._values(scenario), scenario.spec.secrets()
         params = {name: value for name, value in given.items() if name not in kept and name in scenario.params}
-        resource = {"name": self._resource, "spec": plugin["spec"], "params": params}
+        resource = {"name": self._resource, **self._plugin_of(scenario), "params": params}
         name = f"test-{self._number}"
-        # Long enough to create, inspect and delete it, even with a twin.
-        lease = {"seconds": min(int(6 * self._seconds) + 10 * _INVENTORY_TIMEOUT_S, _MAX_LEASE_S)}
+        lease = {"seconds": self._lease_s}
         body = {"name": name, "spec": {"cluster": CLUSTER, "forks": [], "resources": [resource]}, "lease": lease}
         if taken := {each: value for each, value in given.items() if each in kept}:
             body["secrets"] = {self._resource: taken}
@@ -152,10 +161,19 @@ class _LocalBench:
         """Return all values of a scenario, whose values of secrets replace those of `--secrets-file`."""
         return {**self._secrets, **scenario.params}
 
-    def _plugin_of(self, scenario: Scenario) -> Plugin:
+    @property
+    def _lease_s(self) -> int:
+        """A lease that is long enough to create, inspect and delete a sandbox, even with a twin."""
+        return min(int(6 * self._seconds) + 10 * _INVENTORY_TIMEOUT_S, _MAX_LEASE_S)
+
+    def _plugin_of(self, scenario: Scenario) -> dict[str, Any]:
+        """Return the plugin as fields of a resource: its spec, or a new version of it because it has a parent."""
+        if self._keeper is not None:
+            self._keeper.renew(self._lease_s)
+            return {"plugin": self._keeper.publish(scenario.spec)}
         import msgspec
 
-        return msgspec.structs.replace(self._plugin, spec=scenario.spec)
+        return {"spec": documents.export(msgspec.structs.replace(self._plugin, spec=scenario.spec))["spec"]}
 
     def wait_until_done(self, scenario: Scenario, box: Any) -> Outcome:
         """Wait for the state in which the sandbox is to be deleted."""
@@ -215,6 +233,8 @@ class _LocalBench:
             for scenario, box in [*self._existing.values()]:
                 if (held := self.delete(scenario, box)) is not None:
                     show.print_message(f"dayfly: resources of {box['name']} may be left over: {held[0]}")
+            if self._keeper is not None:
+                self._keeper.stop(self._seconds, self._check_signals)
         except (Interrupted, DayflyError) as fault:
             show.print_message(f"dayfly: {fault}; resources may be left over")
 
