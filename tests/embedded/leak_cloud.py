@@ -14,42 +14,39 @@ from dayfly.spec.lifecycle import Target
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.sandbox import Sandbox
 
-# `folder` has the items; a file `list` there replaces the list, and `fail` makes the list fail.
-LIST = """#!/usr/bin/env python3
-import json, os, pathlib, sys, time
-folder = pathlib.Path(os.environ["FOLDER"])
-wanted = os.environ.get("DAYFLY_RESOURCE_ID", "")
-while (folder / "slow").exists():
-    time.sleep(0.05)
-if (folder / "warn").exists():
-    print("warning: the list may be slow", file=sys.stderr, flush=True)
-if (folder / "list").exists():
-    print((folder / "list").read_text())
-    sys.exit()
-files = sorted(each for each in folder.iterdir() if each.name.startswith("item-"))
-if (folder / "half").exists():
-    print(json.dumps({"name": "item-1"}))
-    sys.exit()
-found = [json.loads(each.read_text()) for each in files]
-found = [each for each in found if wanted in ("", each.get("id"))]
-for each in found:
-    print(json.dumps(each))
-if (folder / "fail").exists():
-    sys.exit("An error occurred (AccessDenied)")
-print(json.dumps({"complete": True, "count": len(found)}))
+# `folder` has the items, each in a file with one line. Other files there are faults and settings:
+# `list` replaces the list; `fail`, `half`, `lost` and `warn` are faults of its pages; `slow` delays it;
+# `ahead` has the seconds by which the cloud's clock is ahead; `timeless` hides times; `precise` deletes by name.
+LIST = r"""#!/bin/sh
+cd "$FOLDER"
+while [ -e slow ]; do sleep 0.05; done
+[ ! -e warn ] || echo "warning: the list may be slow" >&2
+if [ -e list ]; then cat list; exit; fi
+[ ! -e half ] || { echo '{"name": "item-1"}'; exit; }
+set -- item-*"${DAYFLY_RESOURCE_ID:-}"*
+[ -e "$1" ] || shift
+[ ! -e lost ] || [ $# -eq 0 ] || shift
+[ $# -eq 0 ] || cat -- "$@"
+[ ! -e fail ] || { echo "An error occurred (AccessDenied)" >&2; exit 1; }
+printf '{"complete": true, "count": %d}\n' $#
 """
-MAKE = """#!/bin/sh
+MAKE = r"""#!/bin/sh
 set -eu
-printf '{"id": "%s", "name": "item-%s", "created": %s, "token": "%s"}' \
-    "$DAYFLY_RESOURCE_ID" "$DAYFLY_RESOURCE_ID" "$(date +%s)" "$DAYFLY_RESOURCE_TOKEN" \
-    >"$FOLDER/item-$DAYFLY_RESOURCE_ID"
+id=$DAYFLY_RESOURCE_ID created=null
+[ -e "$FOLDER/timeless" ] || created=$(($(date +%s) + $(cat "$FOLDER/ahead" 2>/dev/null || echo 0)))
+printf '{"id": "%s", "name": "item-%s", "created": %s, "token": "%s"}\n' \
+    "$id" "$id" "$created" "$DAYFLY_RESOURCE_TOKEN" >"$FOLDER/new-$id"
+mv "$FOLDER/new-$id" "$FOLDER/item-$id"
+echo "make $id ${DAYFLY_RESOURCE_TOKEN%%.*}" >>"$FOLDER/makers"
 """
-DROP = """#!/bin/sh
+DROP = r"""#!/bin/sh
 set -eu
 [ ! -e "$FOLDER/stuck" ] || exit 1
 echo "drop $DAYFLY_RESOURCE_ID ${MADE:-none}" >>"$FOLDER/journal"
+echo "drop $DAYFLY_RESOURCE_ID ${DAYFLY_RESOURCE_TOKEN%%.*}" >>"$FOLDER/makers"
+if [ -e "$FOLDER/precise" ]; then rm -f "$FOLDER/item-$DAYFLY_RESOURCE_ID"; exit; fi
 # By tag, as careless plugins do: this also removes copies.
-grep -lF "\\"$DAYFLY_RESOURCE_ID\\"" "$FOLDER"/item-* 2>/dev/null | xargs -r rm -f
+grep -lF "\"$DAYFLY_RESOURCE_ID\"" "$FOLDER"/item-* 2>/dev/null | xargs -r rm -f
 """
 FOLDER = {"name": "folder", "valueFromSandbox": True, "required": True}
 
@@ -75,7 +72,7 @@ class Cloud:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
 
     def names(self) -> set[str]:
         return {each.name for each in self.folder.glob("item-*")}
@@ -85,7 +82,7 @@ class Cloud:
         return file.read_text().splitlines() if file.exists() else []
 
     def add(self, name: str, **row: Any) -> None:
-        (self.folder / name).write_text(json.dumps({"name": name, **row}))
+        self._write(name, {"name": name, **row})
 
     def copy(self, name: str, other: str, **changes: Any) -> None:
         """Copy an item with its tags, as a restored snapshot does."""
@@ -97,7 +94,13 @@ class Cloud:
         """Make all items older."""
         for file in self.folder.glob("item-*"):
             row = json.loads(file.read_text())
-            file.write_text(json.dumps({**row, "created": row["created"] - seconds}))
+            self._write(file.name, {**row, "created": row["created"] - seconds})
+
+    def _write(self, name: str, row: dict[str, Any]) -> None:
+        """Write an item at once: a list never has a part of it."""
+        fresh = self.folder / f"new-{name}"
+        fresh.write_text(json.dumps(row) + "\n")
+        fresh.replace(self.folder / name)
 
     def fault(self, name: str, text: str = "") -> None:
         (self.folder / name).write_text(text)

@@ -1,145 +1,100 @@
-"""Random schedules against a fake cloud: runs, faults of lists, sweeps and restarts in any order delete only orphans."""
+"""Random schedules against a fake cloud: two homes delete only their own orphans, whenever their server is killed."""
 
 from __future__ import annotations
 
-import asyncio
-import json
+import contextlib
+import multiprocessing
+import os
 import random
+import shutil
+import signal
+from multiprocessing.connection import wait
+from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
-from tests.embedded.leak_cloud import SWEEP, Cloud
-from tests.embedded.machine import Machine, until
+from tests.embedded.machine import work_of
+from tests.embedded.self_killing_leak_server import HOMES, Account, play
+from tests.processes import processes
 from tests.selection import SELECTION
 
-from dayfly.link.wire import Verdict
-from dayfly.spec.run import EndRequest
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from multiprocessing.context import ForkServerContext
+    from multiprocessing.process import BaseProcess
+    from pathlib import Path
 
-pytestmark = pytest.mark.usefixtures("no_errors")
-STEPS = 25
-FAULTS = ("fail", "half", "warn")
-
-
-class Schedule:
-    """One random schedule, with its record of the items that must survive."""
-
-    def __init__(self, machine: Machine, cloud: Cloud, seed: int) -> None:
-        self.machine, self.cloud, self.random = machine, cloud, random.Random(seed)
-        self.held: dict[str, str] = {}  # item by run
-        self.foreign: set[str] = set()
-        self.abandoned: set[str] = set()
-        self.count = 0
-
-    async def step(self) -> None:
-        kinds = {
-            self.create: 4, self.abandon: 3, self.delete: 1, self.add_foreign: 3, self.fault: 2, self.heal: 3,
-            self.sweep: 6, self.restart: 2, self.shuffle: 1,
-        }  # fmt: skip
-        (chosen,) = self.random.choices(list(kinds), list(kinds.values()))
-        await chosen()
-        self.check()
-
-    def check(self) -> None:
-        """Check that all items of open runs and of others exist, and that only abandoned ones were deleted."""
-        names = self.cloud.names()
-        assert names >= self.foreign | set(self.held.values())
-        deleted = {f"item-{line.split()[1]}" for line in self.cloud.journal()}
-        assert deleted <= self.abandoned
-
-    async def create(self) -> None:
-        self.count += 1
-        before, uid = self.cloud.names(), f"u{self.count}"
-        await self.machine.host.offer(self.cloud.offer(uid))
-        await self.machine.ready(uid)
-        (self.held[uid],) = {each for each in self.cloud.names() - before if each not in self.foreign}
-        self.age(self.held[uid])
-
-    async def abandon(self) -> None:
-        if self.held:
-            uid = self.random.choice(sorted(self.held))
-            self.abandoned.add(self.held.pop(uid))
-            await self.machine.host.abandon(uid, EndRequest(at=1, reason="Abandoned", message="asked", by="ann"))
-            await self.machine.gone(uid)
-
-    async def delete(self) -> None:
-        if self.held:
-            uid = self.random.choice(sorted(self.held))
-            name = self.held.pop(uid)
-            self.abandoned.add(name)
-            self.foreign -= self.copies(name)  # the sandbox itself deletes by tag
-            await self.machine.finish(uid)
-
-    def copies(self, name: str) -> set[str]:
-        """Return the items of others with the ID of an item."""
-        identity = name.removeprefix("item-")
-        return {each for each in self.foreign if identity == json.loads((self.cloud.folder / each).read_text())["id"]}
-
-    async def add_foreign(self) -> None:
-        """Add an item of another owner: a random ID, a similar name, or a copy of our tags."""
-        identity = "".join(self.random.choices("0123456789abcdef", k=26))
-        known = sorted(self.held.values())
-        kind = self.random.randrange(3) if known else 0
-        if kind == 0:
-            name = f"item-{identity}"
-            self.cloud.add(name, id=identity, created=100_000, token="host." + "0" * 32)
-        else:
-            original = self.random.choice(known)
-            name = f"item-copy-{identity}" if kind == 1 else f"{original}{self.random.choice('0az')}"
-            if name in self.foreign:
-                return
-            same = original.removeprefix("item-")
-            self.cloud.copy(original, name, id=same if kind == 1 else name.removeprefix("item-"))
-        self.foreign.add(name)
-
-    async def fault(self) -> None:
-        self.cloud.fault(self.random.choice(FAULTS))
-
-    async def heal(self) -> None:
-        for each in FAULTS:
-            (self.cloud.folder / each).unlink(missing_ok=True)
-
-    async def shuffle(self) -> None:
-        """Let the list be an old one: a cache."""
-        rows = [(self.cloud.folder / name).read_text() for name in sorted(self.cloud.names())]
-        text = "\n".join([*rows, json.dumps({"complete": True, "count": len(rows)})])
-        self.cloud.fault("list", text)
-        await self.sweep()
-        self.cloud.heal("list")
-
-    async def sweep(self, plan: str = "") -> None:
-        """Sweep, and perhaps do not wait for the end."""
-        order = msgspec.structs.replace(SWEEP, plan=plan)
-        assert await self.machine.host.leak_checks.execute(order) is Verdict.TAKEN
-        await asyncio.sleep(self.random.choice((0, 0.02, 0.1, 1.2)))
-
-    async def restart(self) -> None:
-        await self.machine.down()
-        await self.machine.up()
-
-    def age(self, name: str) -> None:
-        row = json.loads((self.cloud.folder / name).read_text())
-        (self.cloud.folder / name).write_text(json.dumps({**row, "created": row["created"] - 86_400}))
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+SCHEDULES, ONE_IN, AT_ONCE = 1_000, 250, 2
+MOST_WRITES, MOST_KILLS = 120, 4
 
 
-@pytest.mark.parametrize("number", range(2))
-async def test_random_schedule_deletes_only_orphans(machine, tmp_path, number):
-    seed = SELECTION.seed + number
-    schedule = Schedule(machine, Cloud(tmp_path / "cloud"), seed)
-    await machine.host.leak_checks.execute(schedule.cloud.check("delete"))
-    for _ in range(STEPS):
-        await schedule.step()
-    await schedule.heal()
-    while schedule.held:
-        await schedule.delete()
-    await schedule.create()
-    (name,) = schedule.held.values()
-    schedule.cloud.copy(name, "item-restored")
-    schedule.foreign.add("item-restored")
-    await schedule.abandon()
-    kept = {each for each in schedule.abandoned if schedule.copies(each)}  # a copy of its tags protects an item
-    for _ in range(5):
-        await schedule.sweep(machine.host.leak_checks.reports()[0].plan)
-        await asyncio.sleep(1.1)
-        schedule.check()
-    assert schedule.cloud.names() & schedule.abandoned <= kept, (seed, machine.host.leak_checks.reports())
-    await until(lambda: not machine.host.leak_checks.reports()[0].is_sweeping)
+class Life:
+    """One schedule, whose server is killed at random writes and started again until its end."""
+
+    def __init__(self, folder: Path, runner: str, seed: int) -> None:
+        self.folder, self.runner, self.seed = folder, runner, seed
+        self.kills, self._dice = 0, random.Random(f"{seed} kills")
+        folder.mkdir()
+
+    def start(self, servers: ForkServerContext) -> BaseProcess:
+        die_at = self._dice.randint(1, MOST_WRITES) if self.kills < MOST_KILLS else 0
+        server = servers.Process(target=play, args=(self.folder, self.runner, self.seed, die_at))
+        server.start()
+        return server
+
+    def has_ended(self, code: int | None) -> bool:
+        """Check the schedule after the end of its server, and return whether it has no further step."""
+        account = Account(self.folder, self.seed)
+        try:
+            account.check()
+            assert code in (0, -signal.SIGKILL), f"the schedule has failed with exit code {code}"
+            assert code or not account.left(), f"orphans are left: {account.left()}"
+        except AssertionError as fault:
+            raise AssertionError(f"seed {self.seed}, after {self.kills} kills: {fault}\n{account.state}") from fault
+        self.kills += bool(code)
+        return not code
+
+    def clear(self) -> None:
+        """Kill the steps that killed servers have left, and delete all folders."""
+        for home in HOMES:
+            for process in processes(str(self.folder / home / "journal")):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+            shutil.rmtree(work_of(self.folder / home / "home"), ignore_errors=True)
+        shutil.rmtree(self.folder)
+
+
+def play_all(lives: Iterable[Life]) -> None:
+    """Play schedules, some at once. One thread starts and awaits all servers."""
+    servers = multiprocessing.get_context("forkserver")
+    servers.set_forkserver_preload([play.__module__])
+    waiting = [*lives]
+    running: dict[int, tuple[Life, BaseProcess]] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < AT_ONCE:
+                life = waiting.pop(0)
+                server = life.start(servers)
+                running[server.sentinel] = life, server
+            for sentinel in wait(list(running)):
+                life, server = running.pop(sentinel)
+                server.join()
+                if life.has_ended(server.exitcode):
+                    life.clear()
+                else:
+                    waiting.insert(0, life)
+    finally:
+        for life, server in running.values():
+            server.kill()
+            server.join()
+            life.clear()
+
+
+def test_two_homes_delete_only_their_orphans_when_killed(tmp_path, runner, played):
+    seeds = SELECTION.sample(range(SCHEDULES), ONE_IN, "schedules of leak checks")
+    lives = [Life(tmp_path / str(seed), runner, seed) for seed in seeds]
+    play_all(lives)
+    kills = sum(life.kills for life in lives)
+    assert kills >= len(seeds), "too few servers were killed: the hook is not called"
+    said = f"orphans left, foreign items deleted, live items as orphans: 0; {kills} kills"
+    played("schedules of leak checks against a fake cloud", len(seeds), said)

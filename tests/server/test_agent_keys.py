@@ -14,6 +14,7 @@ from tests.server.client import Client, serving
 from tests.server.fake_host import FakeHost
 
 from dayfly.server.http.route_table import ROUTES, is_for_agents
+from dayfly.spec.report import UnitReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -189,6 +190,52 @@ def test_end_returns_the_unused_part_of_the_budget(db: Client, host: FakeHost):
     agent.put(f"sandboxes/{start}b", specs.sandbox(ttl={"duration": "90m"}))
     (key,) = db.get("keys")
     assert 0 <= key["usedHours"] < 0.1
+
+
+def hours_left(agent: Client) -> float:
+    return agent.get("/api/v2/orgs")["user"]["agent"]["hoursLeft"]
+
+
+def test_repeated_creations_use_a_minute_of_the_budget_each(db: Client, host: FakeHost):
+    agent = create_agent(db, budgetHours=1)
+    name = prefix(agent) + "a"
+    for number in range(1, 4):
+        agent.put(f"sandboxes/{name}", specs.sandbox(ttl={"duration": "10m"}))
+        delete(agent, host, name)
+        assert hours_left(agent) == round((3600 - 60 * number) / 3600, 2)
+
+
+def say_ready_from_pool(host: FakeHost, uid: str) -> None:
+    """Report that a sandbox is ready with a member of a pool."""
+    unit = UnitReport(
+        id="mydb/provision", resource="mydb", name="provision", event="preStart", kind="acquire", state="succeeded",
+        pool="small", member="small-1", hit=True,
+    )  # fmt: skip
+    host.say(uid, ready=True, reason="Ready", message="", units=(unit,))
+
+
+def test_resets_use_the_budget_until_nothing_is_left(db: Client, host: FakeHost):
+    agent = create_agent(db, budgetHours=1)
+    name = prefix(agent) + "a"
+    agent.put(f"sandboxes/{name}", specs.sandbox(ttl={"duration": "58m"}))
+    say_ready_from_pool(host, agent.get(f"sandboxes/{name}/report")["uid"])
+    answers = [agent.call("POST", f"sandboxes/{name}/reset", {"resource": "mydb"}) for _ in range(3)]
+    assert [each.status for each in answers] == [200, 200, 409]
+    assert "0.0 of 1 h left, and this needs 0.02 h; keep the data of the resource" in answers[2].error
+    assert len(host.resets) == 2, "a reset without budget reaches no host"
+    assert db.call("POST", f"sandboxes/{name}/reset", {"resource": "mydb"}).status == 200, "a person has no budget"
+
+
+def test_concurrent_resets_use_each_minute_once(db: Client, host: FakeHost):
+    agent = create_agent(db, budgetHours=1)
+    name = prefix(agent) + "a"
+    agent.put(f"sandboxes/{name}", specs.sandbox(ttl={"duration": "56m"}))
+    say_ready_from_pool(host, agent.get(f"sandboxes/{name}/report")["uid"])
+    with ThreadPoolExecutor(8) as threads:
+        asked = threads.map(lambda _: agent.call("POST", f"sandboxes/{name}/reset", {"resource": "mydb"}), range(16))
+        statuses = sorted(each.status for each in asked)
+    assert statuses == [200] * 4 + [409] * 12
+    assert len(host.resets) == 4
 
 
 def test_extension_reserves_budget_up_to_the_longest_ttl(db: Client):

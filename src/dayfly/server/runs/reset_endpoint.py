@@ -10,6 +10,7 @@ from dayfly.server.admin import audit
 from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import serve
 from dayfly.server.http.request_data import read_json
+from dayfly.server.records import agent_budget
 from dayfly.server.runs.run_requests import parse_resource
 from dayfly.spec.errors import quote
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import Route
 
+    from dayfly.server.db.rows import Rows
     from dayfly.server.db.store import Store
     from dayfly.server.runs.run_service import RunService
     from dayfly.server.sync.host_sync import HostSync
@@ -46,8 +48,13 @@ class ResetEndpoint:
             raise RequestError(409, str(refusal)) from None
         if link is None:
             raise RequestError(503, f"no host serves the cluster {record.cluster} now; nothing was changed")
-        what = f"sandboxes/{record.name}/{resource}"
-        await self._store.for_org(who.org).write(lambda rows: audit.append(rows, who, "reset", what))
+
+        def charge(rows: Rows) -> None:
+            if who.scope.agent is not None:
+                agent_budget.charge_reset(rows, who.scope.agent)
+            audit.append(rows, who, "reset", f"sandboxes/{record.name}/{resource}")
+
+        await self._store.for_org(who.org).write(charge)
         answer = await link.order(Reset(uid=report.uid, resource=resource, member=member, by=who.description))
         verdict = answer.verdict if isinstance(answer, Reply) else Verdict.OVER
         if verdict is Verdict.UNKNOWN:
