@@ -2600,6 +2600,11 @@ export interface components {
                 [key: string]: number;
             };
             /**
+             * @description Sum of `estimatedCost` of the findings; empty without a price.
+             * @default
+             */
+            estimatedCost?: string;
+            /**
              * @description At most 1,000 findings, without `held` ones.
              * @default []
              */
@@ -2669,6 +2674,26 @@ export interface components {
              * @default null
              */
             createdAt?: string | null;
+            /**
+             * @description Sandbox that it was made for, if the server has a record of it.
+             * @default
+             */
+            sandbox?: string;
+            /**
+             * @description Cluster of that sandbox.
+             * @default
+             */
+            cluster?: string;
+            /**
+             * @description Name of the key that created that sandbox; empty if unknown.
+             * @default
+             */
+            createdBy?: string;
+            /**
+             * @description `pricePerHour` of the check times its age, for orphans.
+             * @default
+             */
+            estimatedCost?: string;
         };
         /**
          * LogChunk

@@ -338,6 +338,19 @@ sandbox_usage = Table(
     Index("sandbox_usage_by_end", "org", "ended_at"),
 )
 
+# The resources of ended sandboxes by resource ID, for 400 days. `sandbox_usage` has their sandboxes.
+ended_resources = Table(
+    "ended_resources",
+    metadata,
+    Column("id", String(26), primary_key=True),
+    Column("org", String(253), nullable=False),
+    Column("uid", String(36), nullable=False),
+    Column("plugin", String(253), nullable=False),
+    Column("version", String(128), nullable=False),
+    Column("ended_at", BigInteger, nullable=False),
+    Index("ended_resources_by_end", "org", "ended_at"),
+)
+
 # The mailboxes of clusters whose agent connects to the server. `sent` is the number of the last message to the host and
 # `sent_digest` covers all of them; `acknowledged` is the last that the host has confirmed. `received` counts the
 # messages of the host in its session, and `inbox` numbers them for replicas.
