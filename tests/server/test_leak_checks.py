@@ -60,14 +60,19 @@ def host() -> FakeHost:
     return host
 
 
-def publish(db: Client, name: str = "bucket@1.0.0", **changes) -> None:
+def bucket(name: str = "bucket@1.0.0", **changes):
+    """Return a plugin with an inventory."""
     step = {"inputs": [REGION]}
     spec = {
         "create": [STEP | {"name": "make"} | step],
         "delete": [STEP | {"name": "drop"} | step],
         "inventory": [STEP | {"name": "list", "inputs": [{"name": "region", "valueFromSandbox": True}]}],
     }
-    db.put(f"resource-plugins/{name.partition('@')[0]}", {"name": name, "spec": spec | changes})
+    return {"name": name, "spec": spec | changes}
+
+
+def publish(db: Client, name: str = "bucket@1.0.0", **changes) -> None:
+    db.put(f"resource-plugins/{name.partition('@')[0]}", bucket(name, **changes))
 
 
 def check(**changes):

@@ -140,7 +140,8 @@ class LeakTables:
         self._db.execute("UPDATE leak_check SET state = ? WHERE name = ?", (_encode(state), definition.name))
 
     def drop(self, name: str) -> bool:
-        """Delete a check; return whether it existed."""
+        """Delete a check and the record of its deletions; return whether it existed."""
+        self._db.execute("DELETE FROM leak_deletion WHERE check_name = ?", (name,))
         return bool(self._db.execute("DELETE FROM leak_check WHERE name = ?", (name,)).rowcount)
 
     def begin_deletion(self, name: str, deletion: LeakDeletion) -> None:

@@ -23,14 +23,14 @@ from dayfly.server.access import callers
 from dayfly.server.admin import audit
 from dayfly.server.api.reports import encode_text
 from dayfly.server.api.silent_units import MuteUnits
-from dayfly.server.attention import AttentionSubject, Concern, SilentCluster
+from dayfly.server.attention import AttentionSubject, Concern, ReportedCheck, SilentCluster
 from dayfly.server.catalog import run_specs
 from dayfly.server.db.tables import agents, ended_route_groups, ended_sandboxes
 from dayfly.server.http.errors import RequestError
 from dayfly.server.http.forms import EndedRun
 from dayfly.server.http.handler import serve
 from dayfly.server.http.request_data import read_json, read_number, rfc3339
-from dayfly.server.records import tombstones
+from dayfly.server.records import leak_records, tombstones
 from dayfly.server.records.run_records import GROUPS, POOLS, SANDBOXES, read_page
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.run import EndRequest
@@ -102,12 +102,13 @@ class OverviewApi:
         """Return what needs attention, the most severe first."""
         who, now = callers.get_caller(request), now_ms()
         org, scope = who.org, who.scope
-        sandboxes, pools, ended, silent = await self._store.for_org(org).read(
+        sandboxes, pools, ended, silent, checks = await self._store.for_org(org).read(
             lambda rows: (
                 read_page(rows, SANDBOXES),
                 read_page(rows, POOLS),
                 _read_abandoned(rows),
                 _read_silent_clusters(rows, now),
+                leak_records.read_all(rows) if scope.is_whole else [],
             )
         )
         sandboxes = [each for each in sandboxes if scope.includes(each)]
@@ -138,7 +139,11 @@ class OverviewApi:
             )
         subjects += [AttentionSubject(each.key, states[each.uid].report, 0, 0) for each in pools]
         abandoned = [each for name, row in ended if (each := self._describe_ended(org, name, row)) is not None]
-        return attention.sort_concerns([*attention.find_concerns(subjects, now, silent), *abandoned], now)
+        reported = [
+            ReportedCheck(found, each.leaks_since) for each in checks if (found := each.decoded_report) is not None
+        ]
+        concerns = attention.find_concerns(subjects, now, silent, reported)
+        return attention.sort_concerns([*concerns, *abandoned], now)
 
     def _log_queries(
         self, org: str, runs: Iterable[RunRecord[Any]], states: dict[str, RunState]

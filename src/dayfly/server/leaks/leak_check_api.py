@@ -19,7 +19,8 @@ from dayfly.server.http.errors import RequestError, out_of_scope
 from dayfly.server.http.handler import serve
 from dayfly.server.http.request_data import read_json
 from dayfly.server.leaks.leak_forms import describe_report
-from dayfly.server.records import resource_records
+from dayfly.server.records import leak_records, resource_records
+from dayfly.server.records.leak_records import Author
 from dayfly.server.records.unreadable_rows import UnreadableError
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError, quote
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from dayfly.link.server_end import Link, Links
     from dayfly.server.db.rows import Rows
     from dayfly.server.db.store import Store
+    from dayfly.server.leaks.leak_sync import LeakSync
     from dayfly.spec.leak_report import LeakReport
     from dayfly.spec.lifecycle import Lifecycle
 
@@ -42,14 +44,15 @@ MAX_CHECKS: Final = 100
 # Delete steps of this many versions, the highest first, and of this size are sent to the host.
 MAX_VERSIONS: Final = 50
 MAX_DELETE_BYTES: Final = 4 << 20
+MAX_PLAN_LENGTH: Final = 64
 READ_ONLY: Final = ("plugin", "status")
 
 
 class LeakCheckApi:
     """The endpoints below `/leakchecks`. Only keys without a scope use them: a list has items of all sandboxes."""
 
-    def __init__(self, store: Store, links: Links) -> None:
-        self._store, self._links = store, links
+    def __init__(self, store: Store, links: Links, sync: LeakSync) -> None:
+        self._store, self._links, self._sync = store, links, sync
 
     def routes(self) -> list[Route]:
         """Return the HTTP routes."""
@@ -91,9 +94,13 @@ class LeakCheckApi:
         publisher = link.compile_target().publisher
         order = await self._store.for_org(who.org).read(lambda rows: _compile(rows, check, publisher))
         stored = msgspec.json.encode(check)
-        await self._store.for_org(who.org).write(
-            lambda rows: audit.append(rows, who, "put", f"leakchecks/{name}", stored)
-        )
+        cluster, is_new = check.spec.cluster, name not in known
+
+        def record(rows: Rows) -> None:
+            audit.append(rows, who, "put", f"leakchecks/{name}", stored)
+            leak_records.apply(rows, cluster, name, Author(who.key, who.name), now_ms(), is_new=is_new)
+
+        await self._store.for_org(who.org).write(record)
         await self._order(link, order)
         return await self._find_described(request)
 
@@ -102,7 +109,11 @@ class LeakCheckApi:
         await self._store.for_org(who.org).write(
             lambda rows: audit.append(rows, who, "delete", f"leakchecks/{report.name}")
         )
+        await self._sync.sync(link)  # with the check, the host forgets its deletions
         await self._order(link, wire.DropLeakCheck(uid=_uid(report.name), name=report.name))
+        await self._store.for_org(who.org).write(
+            lambda rows: leak_records.delete(rows, report.spec.cluster, report.name)
+        )
         return {}
 
     async def sweep(self, request: Request) -> Any:
@@ -120,7 +131,13 @@ class LeakCheckApi:
             with contextlib.suppress(SpecError):
                 compiled = await org.read(lambda rows: _compile(rows, check, target))
                 order = msgspec.structs.replace(order, spec=report.spec, deletes=compiled.deletes)
-            await org.write(lambda rows: audit.append(rows, who, "delete-leaks", f"leakchecks/{report.name}", plan))
+
+            def record(rows: Rows) -> None:
+                audit.append(rows, who, "delete-leaks", f"leakchecks/{report.name}", plan)
+                author, digest = Author(who.key, who.name), plan[:MAX_PLAN_LENGTH]
+                leak_records.apply_plan(rows, report.spec.cluster, report.name, author, digest, now_ms())
+
+            await org.write(record)
         await self._order(link, order)
         return await self._find_described(request)
 

@@ -1,4 +1,4 @@
-"""Return leak checks in the API: the reports of hosts, with what the server knows about their findings."""
+"""Return leak checks in the API: the reports of hosts, with the sandboxes and costs of their findings."""
 
 from __future__ import annotations
 
