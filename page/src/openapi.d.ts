@@ -2327,17 +2327,17 @@ export interface components {
         };
         /**
          * Concern
-         * @description A problem that needs attention, about a `sandbox`, a route `group`, a `pool` or none of these.
+         * @description A problem that needs attention, about a `sandbox`, a route `group`, a `pool`, a leak `check` or none of these.
          */
         Concern: {
             /**
              * @description Kind of the problem.
              * @enum {unknown}
              */
-            kind: "abandoned" | "expiring" | "failed" | "held" | "ignored" | "silent" | "stuck" | "unknown";
+            kind: "abandoned" | "expiring" | "failed" | "held" | "ignored" | "leak" | "silent" | "stuck" | "unknown";
             /** @description What it is about, in words, like `db/drop of sandbox demo`. */
             subject: string;
-            /** @description Reason, as in `/meta/reasons`. */
+            /** @description Reason, as in `/meta/reasons`; empty for a leak. */
             reason: string;
             /** @description Explanation of the reason. */
             message: string;
@@ -2356,6 +2356,11 @@ export interface components {
              * @default
              */
             pool?: string;
+            /**
+             * @description Name of the leak check, if it is about one.
+             * @default
+             */
+            check?: string;
             /**
              * @description Time since which it exists, in Unix milliseconds; 0 if unknown.
              * @default 0
@@ -2600,6 +2605,11 @@ export interface components {
                 [key: string]: number;
             };
             /**
+             * @description Sum of `estimatedCost` of the findings; empty without a price.
+             * @default
+             */
+            estimatedCost?: string;
+            /**
              * @description At most 1,000 findings, without `held` ones.
              * @default []
              */
@@ -2669,6 +2679,26 @@ export interface components {
              * @default null
              */
             createdAt?: string | null;
+            /**
+             * @description Sandbox that it was made for, if the server has a record of it.
+             * @default
+             */
+            sandbox?: string;
+            /**
+             * @description Cluster of that sandbox.
+             * @default
+             */
+            cluster?: string;
+            /**
+             * @description Name of the key that created that sandbox; empty if unknown.
+             * @default
+             */
+            createdBy?: string;
+            /**
+             * @description `pricePerHour` of the check times its age, for orphans.
+             * @default
+             */
+            estimatedCost?: string;
         };
         /**
          * LogChunk

@@ -91,6 +91,7 @@ def without_records(path) -> None:
         db.execute("DROP TABLE resource_record")
         db.execute("DROP TABLE identity")
         db.execute("DROP TABLE leak_check")
+        db.execute("DROP TABLE leak_deletion")
         db.execute(f"PRAGMA user_version = {WITHOUT_RECORDS}")
     db.close()
 
@@ -123,6 +124,7 @@ def test_migration_from_the_version_without_leak_checks_keeps_the_identity(tmp_p
     old.close()
     with sqlite3.connect(path) as db:
         db.execute("DROP TABLE leak_check")
+        db.execute("DROP TABLE leak_deletion")
         db.execute(f"PRAGMA user_version = {WITHOUT_RECORDS + 1}")
     db.close()
     new = SqliteLedger(path)

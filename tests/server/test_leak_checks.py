@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 from tests.server import databases
+from tests.server.agents import delete
 from tests.server.client import Client
 from tests.server.fake_host import FakeHost
 from tests.server.test_organisations import key
 
+from dayfly.lib.clock import now_ms
 from dayfly.link import wire
 from dayfly.link.wire import Verdict
+from dayfly.server.records import resource_records
+from dayfly.spec.identity import resource_id
 from dayfly.spec.leak_report import LeakFinding, LeakReport
 
 if TYPE_CHECKING:
@@ -54,14 +60,19 @@ def host() -> FakeHost:
     return host
 
 
-def publish(db: Client, name: str = "bucket@1.0.0", **changes) -> None:
+def bucket(name: str = "bucket@1.0.0", **changes):
+    """Return a plugin with an inventory."""
     step = {"inputs": [REGION]}
     spec = {
         "create": [STEP | {"name": "make"} | step],
         "delete": [STEP | {"name": "drop"} | step],
         "inventory": [STEP | {"name": "list", "inputs": [{"name": "region", "valueFromSandbox": True}]}],
     }
-    db.put(f"resource-plugins/{name.partition('@')[0]}", {"name": name, "spec": spec | changes})
+    return {"name": name, "spec": spec | changes}
+
+
+def publish(db: Client, name: str = "bucket@1.0.0", **changes) -> None:
+    db.put(f"resource-plugins/{name.partition('@')[0]}", bucket(name, **changes))
 
 
 def check(**changes):
@@ -98,6 +109,7 @@ def test_check_is_stored_at_its_host_with_the_delete_steps_of_each_version(db, h
         ({"cluster": ""}, "spec.cluster"),
         ({"every": "10s"}, "at most made once a minute"),
         ({"grace": "soon"}, "is not a duration"),
+        ({"pricePerHour": "1 euro"}, "write a number and, if you like, a currency, like 0.05 EUR"),
         ({"action": "burn"}, "write one of report, delete"),
     ],
 )
@@ -147,6 +159,61 @@ def test_findings_have_their_verdicts_and_times(db, host):
     assert (sweep.plan, sweep.name, sweep.spec) == ("w", "items", put.spec)
     assert set(sweep.deletes) == {"bucket@1.0.0", "bucket@1.1.0"}, "also the version that was published later"
     assert db.get("audit")["entries"][-1]["action"] == "delete-leaks"
+
+
+def find(host, *findings, **changes):
+    """Let the fake host report findings."""
+    kept = host.leak_checks.kept
+    kept["items"] = msgspec.structs.replace(kept["items"], findings=findings, **changes)
+
+
+def test_finding_has_its_sandbox_and_creator_also_after_its_end(db, host):
+    publish(db)
+    alice = Client(db.port, db.store, db.call("POST", "keys", {"name": "alice", "role": "member"}).json["key"])
+    alice.put("sandboxes/box", {"spec": {"cluster": "local", "resources": [
+        {"name": "r", "plugin": "bucket@1.0.0", "params": {"region": "west"}}
+    ]}})  # fmt: skip
+    (uid,) = host.offers
+    orphan = LeakFinding(verdict="orphan", id=resource_id(uid, "r"), name="x")
+    db.put(CHECK, check())
+    find(host, orphan)
+    living = db.get(CHECK)["status"]["findings"][0]
+    delete(alice, host, "box")
+    ended = db.get(CHECK)["status"]["findings"][0]
+    assert living == ended
+    assert (ended["sandbox"], ended["cluster"], ended["createdBy"]) == ("box", "local", "alice")
+
+
+def test_finding_of_another_organisation_has_no_owner(db, host):
+    publish(db)
+    db.put("sandboxes/box", {"spec": {"cluster": "local", "resources": [
+        {"name": "r", "plugin": "bucket@1.0.0", "params": {"region": "west"}}
+    ]}})  # fmt: skip
+    (uid,) = host.offers
+    for org, known in (("local", 1), ("rival", 0)):
+        read = functools.partial(resource_records.find_owners, ids=[resource_id(uid, "r")])
+        assert len(asyncio.run(db.store.for_org(org).read(read))) == known
+
+
+def test_hostile_ids_of_findings_are_returned_without_an_owner(db, host):
+    publish(db)
+    db.put(CHECK, check())
+    ids = ["\x00", "' OR 1=1", "\u202e", "x" * 1024]
+    find(host, *(LeakFinding(verdict="foreign", id=each, name="x") for each in ids))
+    found = db.get(CHECK)["status"]["findings"]
+    assert [each["id"] for each in found] == ids
+    assert all("sandbox" not in each for each in found)
+
+
+def test_orphans_of_a_check_with_a_price_have_a_cost(db, host):
+    publish(db)
+    db.put(CHECK, check(pricePerHour="0.50 EUR"))
+    hours = now_ms() - 10 * 3_600_000
+    orphan = LeakFinding(verdict="orphan", id="1", name="x", created=hours)
+    find(host, orphan, msgspec.structs.replace(orphan, verdict="foreign"))
+    status = db.get(CHECK)["status"]
+    assert [each.get("estimatedCost") for each in status["findings"]] == ["5.00 EUR", None]
+    assert status["estimatedCost"] == "5.00 EUR"
 
 
 def test_deleted_check_is_gone_at_its_host(db, host):

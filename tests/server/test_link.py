@@ -94,7 +94,7 @@ TO_HOST = (
     ),
     wire.DropLeakCheck(uid="leakcheck/c", name="c"),
     wire.SweepLeaks(uid="leakcheck/c", name="c", plan="w"),
-    wire.LeaksQuery(),
+    wire.LeaksQuery(names=("c",), brief=True, after=3),
     wire.Acknowledge(uids=("u", "v")),
     wire.AdmissionQuery(documents=(DOCUMENT,), forks=(FORK,)),
     wire.StatusQuery(uids=("u",)),

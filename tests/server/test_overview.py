@@ -13,9 +13,11 @@ from dayfly.link.host_state import HostState
 from dayfly.link.server_end import HostFailedError, Link, Links
 from dayfly.server import attention
 from dayfly.server.api.silent_units import MuteUnits
-from dayfly.server.attention import AttentionSubject, SilentCluster
+from dayfly.server.attention import AttentionSubject, ReportedCheck, SilentCluster
 from dayfly.server.db.tables import agents, clusters, ended_sandboxes
 from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
+from dayfly.spec.leak_check import LeakCheckSpec
+from dayfly.spec.leak_report import LeakReport
 from dayfly.spec.report import RunReport, UnitReport
 from dayfly.spec.run import EndRequest, Phase
 from dayfly.spec.run_data import HistoryEntry, LogInfo, Value
@@ -35,6 +37,10 @@ def unit(id_, event, state, **more):
 
 def box(name, told, begins_at=0, expires_at=0):
     return AttentionSubject(name, told, begins_at, expires_at)
+
+
+def check(name, **state):
+    return LeakReport(name=name, spec=LeakCheckSpec(plugin="bucket"), plugin="bucket@1.0.0", **state)
 
 
 def test_healthy_sandboxes_need_no_attention():
@@ -90,11 +96,17 @@ def test_attention_is_sorted_by_severity_with_advice():
         ],
         NOW,
         [SilentCluster("far", NOW - 100_000, "")],
+        [
+            ReportedCheck(check("items", error="exit code 1", counts={"orphan": 1, "missing": 2}), NOW - 60),
+            ReportedCheck(check("fine", counts={"held": 3, "unknown": 1}), 0),
+        ],
     )
     assert [each.kind for each in found] == list(attention.ORDER)
     said = {each.kind: each for each in found}
     assert (said["stuck"].sandbox, said["stuck"].since, said["stuck"].units) == ("stuck", NOW - 50, ("db/drop",))
     assert "dayfly" in said["stuck"].next
+    assert (said["leak"].check, said["leak"].since) == ("items", NOW - 60)
+    assert said["leak"].message.startswith("it has found 1 orphan and 2 missing resources; its last sweep has no")
     assert (said["unknown"].until, said["unknown"].units) == (NOW + 99, ("db/make",))
     assert said["expiring"].until == NOW + 1000
     assert said["abandoned"].message == "cluster is gone (ann)"

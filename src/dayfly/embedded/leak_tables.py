@@ -1,4 +1,4 @@
-"""The table of leak checks in the ledger's file: the definition of each, and what it has found."""
+"""The tables of leak checks in the ledger's file: the definition of each, what it has found, and its deletions."""
 
 import sqlite3
 from collections.abc import Callable
@@ -9,12 +9,21 @@ import msgspec
 from dayfly.plan.leaks.listing import InventoryItem
 from dayfly.spec.host_errors import RunDamagedError
 from dayfly.spec.leak_check import LeakCheckSpec
-from dayfly.spec.leak_report import LeakFinding
+from dayfly.spec.leak_report import LeakDeletion, LeakFinding
 from dayfly.spec.lifecycle import Lifecycle
 
 LEAK_SCHEMA: Final = """
 CREATE TABLE leak_check (name TEXT PRIMARY KEY, definition BLOB NOT NULL, state BLOB NOT NULL) STRICT;
 """
+DELETION_SCHEMA: Final = """
+CREATE TABLE leak_deletion (
+    sequence INTEGER PRIMARY KEY AUTOINCREMENT, check_name TEXT NOT NULL, id TEXT NOT NULL, plugin TEXT NOT NULL,
+    plan TEXT NOT NULL, at INTEGER NOT NULL, done INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX leak_deletion_of_check ON leak_deletion (check_name, sequence);
+"""
+KEPT_DELETIONS: Final = 1_000
+"""How many deletions of a check are kept. A sweep has no more of them, because a plan has no more things."""
 
 
 class LeakDefinition(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +90,7 @@ def _without_findings(before: LeakState, after: LeakState) -> LeakState:
 
 
 class LeakTables:
-    """Access to the table. Methods that write are called inside a transaction of the ledger."""
+    """Access to the tables. Methods that write are called inside a transaction of the ledger."""
 
     def __init__(self, db: sqlite3.Connection, read: Callable[..., list[Any]]) -> None:
         self._db = db
@@ -131,5 +140,34 @@ class LeakTables:
         self._db.execute("UPDATE leak_check SET state = ? WHERE name = ?", (_encode(state), definition.name))
 
     def drop(self, name: str) -> bool:
-        """Delete a check; return whether it existed."""
+        """Delete a check and the record of its deletions; return whether it existed."""
+        self._db.execute("DELETE FROM leak_deletion WHERE check_name = ?", (name,))
         return bool(self._db.execute("DELETE FROM leak_check WHERE name = ?", (name,)).rowcount)
+
+    def begin_deletion(self, name: str, deletion: LeakDeletion) -> None:
+        """Record a deletion, whose sequence is assigned now; forget the oldest one above the limit."""
+        self._db.execute(
+            "INSERT INTO leak_deletion (check_name, id, plugin, plan, at) VALUES (?, ?, ?, ?, ?)",
+            (name, deletion.id, deletion.plugin, deletion.plan, deletion.at),
+        )
+        self._db.execute(
+            "DELETE FROM leak_deletion WHERE check_name = ? AND sequence <= (SELECT sequence FROM leak_deletion"
+            " WHERE check_name = ? ORDER BY sequence DESC LIMIT 1 OFFSET ?)",
+            (name, name, KEPT_DELETIONS),
+        )
+
+    def end_deletion(self, name: str, id_: str) -> None:
+        """Record that the latest deletion of a resource has succeeded."""
+        self._db.execute(
+            "UPDATE leak_deletion SET done = 1 WHERE sequence ="
+            " (SELECT max(sequence) FROM leak_deletion WHERE check_name = ? AND id = ?)",
+            (name, id_),
+        )
+
+    def deletions(self, name: str) -> tuple[LeakDeletion, ...]:
+        """Return the latest deletions of a check, the oldest first."""
+        query = "SELECT sequence, id, plugin, plan, at, done FROM leak_deletion WHERE check_name = ? ORDER BY sequence"
+        return tuple(
+            LeakDeletion(sequence=sequence, id=id_, plugin=plugin, plan=plan, at=at, done=bool(done))
+            for sequence, id_, plugin, plan, at, done in self._read(query, name)
+        )

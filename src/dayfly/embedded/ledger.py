@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from dayfly.embedded.leak_tables import LEAK_SCHEMA, LeakTables
+from dayfly.embedded.leak_tables import DELETION_SCHEMA, LEAK_SCHEMA, LeakTables
 from dayfly.embedded.pool_tables import POOL_SCHEMA, MemberRow, PoolTables
 from dayfly.embedded.resource_records import RECORD_SCHEMA, RecordTables
 from dayfly.plan import transitions
@@ -26,10 +26,10 @@ from dayfly.spec.lifecycle import LEAK_CHECK_KIND, Lifecycle, Unit
 from dayfly.spec.run import Run
 from dayfly.spec.run_data import HistoryEntry
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 _OLDEST_VERSION = 7
 # By version: the tables that it has added.
-_ADDED = {8: RECORD_SCHEMA, 9: LEAK_SCHEMA}
+_ADDED = {8: RECORD_SCHEMA, 9: LEAK_SCHEMA, 10: DELETION_SCHEMA}
 _BUSY_S = 10
 _SCHEMA = """
 CREATE TABLE run (

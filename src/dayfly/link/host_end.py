@@ -11,6 +11,8 @@ import logging
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
+import msgspec
+
 from dayfly.link import wire
 from dayfly.link.wire import Verdict
 from dayfly.plan.reasons import Reason
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dayfly.link.host_interface import Host
+    from dayfly.spec.leak_report import LeakReport
 
 # Seconds between two calls of `HostEnd.resend`.
 RESEND_INTERVAL_S = 30.0
@@ -174,12 +177,15 @@ class HostEnd:
         if isinstance(query, wire.AdmissionQuery | wire.StatusQuery):
             self._answer_with(query, lambda: self._answer_about_state(query))
         elif isinstance(query, wire.LeaksQuery):
-            checks = self._host.leak_checks
-            self._answer_with(
-                query, lambda: wire.Leaks(**query.address, reports=checks.reports() if checks is not None else ())
-            )
+            self._answer_with(query, lambda: self._answer_about_leaks(query))
         else:
             self.start_task(self._answer_run_query(query))
+
+    def _answer_about_leaks(self, query: wire.LeaksQuery) -> wire.Leaks:
+        checks = self._host.leak_checks
+        reports = checks.reports() if checks is not None else ()
+        wanted = [each for each in reports if not query.names or each.name in query.names]
+        return wire.Leaks(**query.address, reports=tuple(_select_fields(each, query) for each in wanted))
 
     async def _answer_run_query(self, query: wire.RunQuery) -> None:
         try:
@@ -352,3 +358,10 @@ def _replacement_key(order: wire.Order) -> tuple[str, str] | None:
         case wire.ControlPool(uid=uid):
             return "pool", uid
     return None
+
+
+def _select_fields(report: LeakReport, query: wire.LeaksQuery) -> LeakReport:
+    """Return the part of a report that a query wants."""
+    after = query.after
+    deletions = tuple(each for each in report.deletions if after is not None and each.sequence > after)
+    return msgspec.structs.replace(report, findings=() if query.brief else report.findings, deletions=deletions)

@@ -164,7 +164,15 @@ class SweepLeaks(ToHost, frozen=True, kw_only=True):
 
 
 class LeaksQuery(ToHost, frozen=True, kw_only=True):
-    """A query for the state of all leak checks."""
+    """A query for the state of leak checks: all, or those with these `names`.
+
+    A `brief` answer has no findings. Deletions are only in the answer if their sequence is higher than `after`; for
+    None, none are.
+    """
+
+    names: tuple[str, ...] = ()
+    brief: bool = False
+    after: int | None = None
 
 
 class Acknowledge(ToHost, frozen=True, kw_only=True):

@@ -41,6 +41,7 @@ from dayfly.server.http.route_table import API, describe_unsupported
 from dayfly.server.http.shared_slots import CALLERS_SHARE, LongPollSlots
 from dayfly.server.http.tls import CertificateReloader
 from dayfly.server.leaks.leak_check_api import LeakCheckApi
+from dayfly.server.leaks.leak_sync import LeakSync
 from dayfly.server.records.run_records import read_entries
 from dayfly.server.runs.agent_sessions import AgentSessions, SessionKeys
 from dayfly.server.runs.group_strategy import GroupStrategy
@@ -146,6 +147,7 @@ class _Services:
         self._groups = RunService(store, links, self.sync, self._strategy)
         self._pools = RunService(store, links, self.sync, PoolStrategy(store, links, self.sync))
         self._session_sweep = SessionSweep(store, self._sandboxes)
+        self._leak_sync = LeakSync(store, links)
         self._sweep = GroupSweep(store, links, self.sync, self._groups, self._strategy)
 
     def create_publisher(self, receiver: EventReceiver) -> CloudEventPublisher:
@@ -161,7 +163,7 @@ class _Services:
         slots = LongPollSlots(CALLERS_SHARE)
         yield from PoolEndpoints(store, self.sync, self._pools).routes()
         yield from PoolMetrics(store, self._pools).routes()
-        yield from LeakCheckApi(store, links).routes()
+        yield from LeakCheckApi(store, links, self._leak_sync).routes()
         yield from ResetEndpoint(store, self.sync, self._sandboxes).routes()
         for service in (*services, self._pools):
             yield from service.routes()
@@ -177,7 +179,7 @@ class _Services:
         await self._agents.load_mailboxes()
         works = {"sync": self.sync.run(), "baselines": local.run()}
         works |= {"groups": self._sweep.run(), "agents": self._agents.run()}
-        works["agent sessions"] = self._session_sweep.run()
+        works |= {"agent sessions": self._session_sweep.run(), "leak checks": self._leak_sync.run()}
         works |= {"events": publisher.run()} if publisher else {}
         tasks = [asyncio.create_task(work, name=name) for name, work in works.items()]
         try:

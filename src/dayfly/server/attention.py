@@ -11,6 +11,7 @@ import msgspec
 
 from dayfly.plan import messages, reason_catalog
 from dayfly.plan.history import leftovers_in_history, leftovers_in_report
+from dayfly.plan.leaks.verdict import LEAKS
 from dayfly.plan.reason_catalog import CATALOGUE, NEEDS_ACTION, Severity
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import unit_sentence
@@ -23,26 +24,28 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from dayfly.plan.why import Obstacle
+    from dayfly.spec.leak_report import LeakReport
     from dayfly.spec.report import RunReport, UnitReport
     from dayfly.spec.run_data import HistoryEntry
 
-ORDER = ("stuck", "failed", "silent", "held", "unknown", "ignored", "expiring", "abandoned")
+ORDER = ("stuck", "failed", "silent", "held", "leak", "unknown", "ignored", "expiring", "abandoned")
 """The kinds of concerns, the most severe first."""
 
 
 class Concern(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A problem that needs attention, about a `sandbox`, a route `group`, a `pool` or none of these."""
+    """A problem that needs attention, about a `sandbox`, a route `group`, a `pool`, a leak `check` or none of these."""
 
     kind: Annotated[
-        Literal["stuck", "failed", "held", "unknown", "silent", "expiring", "abandoned", "ignored"],
+        Literal["stuck", "failed", "held", "leak", "unknown", "silent", "expiring", "abandoned", "ignored"],
         doc("Kind of the problem."),
     ]
     subject: Annotated[str, doc("What it is about, in words, like `db/drop of sandbox demo`.")]
-    reason: Annotated[str, doc("Reason, as in `/meta/reasons`.")]
+    reason: Annotated[str, doc("Reason, as in `/meta/reasons`; empty for a leak.")]
     message: Annotated[str, doc("Explanation of the reason.")]
     sandbox: Annotated[str, doc("Name of the sandbox, if it is about one.")] = ""
     group: Annotated[str, doc("Name of the route group, if it is about one.")] = ""
     pool: Annotated[str, doc("Name of the pool, if it is about one.")] = ""
+    check: Annotated[str, doc("Name of the leak check, if it is about one.")] = ""
     since: Annotated[int, doc("Time since which it exists, in Unix milliseconds; 0 if unknown.")] = 0
     until: Annotated[int, doc("Time at which it resolves itself, in Unix milliseconds; 0 for never.")] = 0
     next: Annotated[str, doc("Advice: the next step of the user.")] = ""
@@ -76,8 +79,18 @@ class SilentCluster(NamedTuple):
     why: str
 
 
+class ReportedCheck(NamedTuple):
+    """The report of a leak check, and since when it has leaks or no list; 0 if neither."""
+
+    report: LeakReport
+    leaks_since: int
+
+
 def find_concerns(
-    subjects: Iterable[AttentionSubject], now: int, silent: Iterable[SilentCluster] = ()
+    subjects: Iterable[AttentionSubject],
+    now: int,
+    silent: Iterable[SilentCluster] = (),
+    checks: Iterable[ReportedCheck] = (),
 ) -> list[Concern]:
     """Return all concerns at the time `now` (Unix milliseconds)."""
     found = [each for subject in subjects for each in _check(subject, now)]
@@ -93,6 +106,7 @@ def find_concerns(
                 next=reason_catalog.advice(Reason.CLUSTER_NOT_REPORTING),
             )
         )
+    found += filter(None, (_describe_leaks(each.report, each.leaks_since) for each in checks))
     return sort_concerns(found, now)
 
 
@@ -212,6 +226,30 @@ def describe_abandoned(name: str, report: RunReport, history: Iterable[HistoryEn
         units=left,
         uid=uid,
     )
+
+
+def _describe_leaks(report: LeakReport, since: int) -> Concern | None:
+    """Return the concern about a leak check that has found leaks or has no list; None if there is neither."""
+    orphans, missing = (report.counts.get(verdict, 0) for verdict in LEAKS)
+    parts = [_count(orphans, "orphan"), _count(missing, "missing resource")]
+    problems = [f"it has found {' and '.join(filter(None, parts))}"] if orphans or missing else []
+    problems += [f"its last sweep has no complete list: {report.error}"] if report.error else []
+    if not problems:
+        return None
+    return Concern(
+        kind="leak",
+        subject=f"leak check {report.name}",
+        reason="",
+        message="; ".join(problems),
+        check=report.name,
+        since=since,
+        next=f"review what it has found: dayfly leaks {report.name}",
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    """Return a number with its noun; empty for 0."""
+    return f"{number} {noun}{'s' * (number != 1)}" if number else ""
 
 
 def describe_forgotten(name: str, since: int, uid: str, *, served: bool = True) -> Concern:

@@ -182,6 +182,10 @@ class LeakFinding(ApiObject, frozen=True, kw_only=True):
     plugin: Annotated[str, doc("Plugin with version that has made it; empty if it is not known.")] = ""
     deletable: Annotated[bool, doc("Whether `dayfly leaks --apply` deletes it.")] = False
     created_at: Annotated[dt.datetime | None, doc("When it was created or first listed.")] = None
+    sandbox: Annotated[str, doc("Sandbox that it was made for, if the server has a record of it.")] = ""
+    cluster: Annotated[str, doc("Cluster of that sandbox.")] = ""
+    created_by: Annotated[str, doc("Name of the key that created that sandbox; empty if unknown.")] = ""
+    estimated_cost: Annotated[str, doc("`pricePerHour` of the check times its age, for orphans.")] = ""
 
 
 class LeakStatus(ApiObject, frozen=True, kw_only=True):
@@ -193,6 +197,7 @@ class LeakStatus(ApiObject, frozen=True, kw_only=True):
     listed_at: Annotated[dt.datetime | None, doc("Begin of the latest complete list.")] = None
     error: Annotated[str, doc("Why the latest sweep has no complete list; empty if it has one.")] = ""
     counts: Annotated[dict[str, int], doc("Number of findings by verdict.")] = {}
+    estimated_cost: Annotated[str, doc("Sum of `estimatedCost` of the findings; empty without a price.")] = ""
     findings: Annotated[tuple[LeakFinding, ...], doc("At most 1,000 findings, without `held` ones.")] = ()
     plan: Annotated[str, doc("Digest of everything that may be deleted; empty if nothing, or over 1,000 things.")] = ""
     left: Annotated[int, doc("Number of resources that were too many for one sweep, and wait for a plan.")] = 0

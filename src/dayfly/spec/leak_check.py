@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Final
 
 from dayfly.spec.errors import Faults, Path, SpecError, quote
@@ -14,6 +15,7 @@ from dayfly.spec.scalars.duration import milliseconds
 KIND: Final = LEAK_CHECK_KIND
 REPORT, DELETE = "report", "delete"
 MIN_EVERY_MS: Final = 60_000
+PRICE_PATTERN: Final = r"[0-9]{1,9}(\.[0-9]{1,6})?( [A-Z]{3})?"
 _DURATION: Final = "^([0-9]{1,9}[smh])?$"
 
 
@@ -46,6 +48,16 @@ class LeakCheckSpec(WireStruct, frozen=True, kw_only=True):
             enum=[REPORT, DELETE],
         ),
     ] = REPORT
+
+    price_per_hour: Annotated[
+        str,
+        doc(
+            "Price of one resource for an hour, as a number and optionally a currency, like 0.05 EUR. Orphans are then "
+            "shown with the amount since their creation. Currencies are not converted.",
+            32,
+            pattern=f"^({PRICE_PATTERN})?$",
+        ),
+    ] = ""
 
     @property
     def every_ms(self) -> int:
@@ -90,6 +102,10 @@ def check_leak_check(check: LeakCheck, keys: Path) -> None:
             raise SpecError(f"{spec.every} is too short: a list is at most made once a minute", (*root, "every"))
     with faults:
         milliseconds(spec.grace, (*root, "grace"))
+    with faults:
+        if spec.price_per_hour and not re.fullmatch(PRICE_PATTERN, spec.price_per_hour, re.ASCII):
+            problem = f"{quote(spec.price_per_hour)} is not a price: write a number and, if you like, a currency"
+            raise SpecError(f"{problem}, like 0.05 EUR", (*root, "pricePerHour"))
     with faults:
         if spec.action not in (REPORT, DELETE):
             raise SpecError(

@@ -21,6 +21,17 @@ class LeakFinding(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=F
     deletable: Annotated[bool, doc("Whether the plugin's delete steps may run for the ID.")] = False
 
 
+class LeakDeletion(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """A deletion by a leak check. It is recorded before its first step starts."""
+
+    sequence: Annotated[int, doc("Number that rises with each deletion of a host.")]
+    id: Annotated[str, doc("Resource ID.")]
+    plugin: Annotated[str, doc("Plugin whose delete steps run, as name@version.")]
+    plan: Annotated[str, doc("Digest of the plan that it belongs to; empty if the check decided.")] = ""
+    at: Annotated[int, doc("Its begin, " + MILLISECONDS)] = 0
+    done: Annotated[bool, doc("Whether its steps have succeeded.")] = False
+
+
 class LeakReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """The state of a leak check. Its findings are those of the latest complete list, without items that are held."""
 
@@ -51,6 +62,7 @@ class LeakReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
         ),
     ] = 0
     deleted: Annotated[tuple[str, ...], doc("Resource IDs that the latest sweep has deleted.")] = ()
+    deletions: Annotated[tuple[LeakDeletion, ...], doc("Its latest deletions, at most 1,000, the oldest first.")] = ()
     applied: Annotated[str, doc("Result of the latest plan: done, or why it was refused. Empty without a plan.")] = ""
     applied_plan: Annotated[str, doc("Digest of the latest plan.")] = ""
     applied_number: Annotated[int, doc("Number of the sweep that had the latest plan; 0 without a plan.")] = 0

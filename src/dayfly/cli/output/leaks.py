@@ -6,14 +6,13 @@ import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING, Any
 
 from dayfly.cli.output import show
+from dayfly.plan.leaks.verdict import LEAKS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 HEADER = ("CHECK", "PLUGIN", "CLUSTER", "HELD", "ORPHANS", "MISSING", "UNKNOWN", "FOREIGN", "LISTED", "ERROR")
 FINDINGS = ("CHECK", "VERDICT", "NAME", "PLUGIN", "AGE", "REASON")
-LEAKS = ("orphan", "missing")
-"""The verdicts that need a person or a deletion."""
 
 
 def row(check: Any) -> Sequence[str]:

@@ -34,7 +34,7 @@ from dayfly.plan.leaks.verdict import (
 )
 from dayfly.spec.host_errors import HostUnavailableError, RunDamagedError
 from dayfly.spec.leak_check import DELETE
-from dayfly.spec.leak_report import LeakFinding, LeakReport
+from dayfly.spec.leak_report import LeakDeletion, LeakFinding, LeakReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -59,6 +59,7 @@ class LeakCheckScheduler:
         self._requested: dict[str, asyncio.Event] = {}
         self._plans: dict[str, wire.SweepLeaks] = {}  # by check: the order whose plan the next sweep applies
         self._offsets: dict[str, dict[int, int]] = {}  # by check and begin of a list: the clock's offset
+        self._reports: dict[str, LeakReport] = {}  # by check: a large state is not decoded each time
         self._sweeping: set[str] = set()
         self._deleting: set[str] = set()  # resource IDs
         self._ready = asyncio.Event()
@@ -105,6 +106,7 @@ class LeakCheckScheduler:
 
     async def _put(self, definition: LeakDefinition) -> None:
         await self._engine.writer.run(lambda: self._engine.ledger.leaks.define(definition))
+        self._reports.pop(definition.name, None)
         self._follow(definition.name)
         self._requested[definition.name].set()
 
@@ -115,6 +117,7 @@ class LeakCheckScheduler:
         for run in self._runs.living():
             if run.target.name == name:
                 await self._runs.request_end(run.uid)
+        self._reports.pop(name, None)
         self._requested.pop(name, None)
         self._offsets.pop(name, None)
         return found
@@ -140,6 +143,15 @@ class LeakCheckScheduler:
         return tuple(found)
 
     def _report(self, name: str) -> LeakReport | None:
+        if name in self._sweeping:
+            report = self._load_report(name)
+            return msgspec.structs.replace(report, is_sweeping=True) if report is not None else None
+        report = self._reports.get(name) or self._load_report(name)
+        if report is not None:
+            self._reports[name] = report
+        return report
+
+    def _load_report(self, name: str) -> LeakReport | None:
         found = self._reader.leaks.load(name)
         if found is None:
             return None
@@ -150,7 +162,6 @@ class LeakCheckScheduler:
             spec=definition.spec,
             plugin=definition.plugin,
             number=state.number,
-            is_sweeping=name in self._sweeping,
             swept_at=state.swept_at,
             listed_at=state.lists[0].began_at if state.lists else 0,
             error=state.error,
@@ -159,6 +170,7 @@ class LeakCheckScheduler:
             plan=plan_digest(findings),
             left=state.left,
             deleted=state.deleted,
+            deletions=self._reader.leaks.deletions(name),
             applied=state.applied,
             applied_plan=state.applied_plan,
             applied_number=state.applied_number,
@@ -223,6 +235,7 @@ class LeakCheckScheduler:
             await self._engine.writer.run(lambda: self._engine.ledger.leaks.record(definition, state))
         finally:
             self._sweeping.discard(name)
+            self._reports.pop(name, None)
 
     async def _list(self, definition: LeakDefinition) -> tuple[tuple[InventoryItem, ...], str]:
         """Return the complete list, or why there is none."""
@@ -264,7 +277,8 @@ class LeakCheckScheduler:
                 left = count_deletable(findings) if are_distant(lists, spec.grace_ms) else state.left
             elif spec.action == DELETE and order is None:
                 chosen, left = select_deletions(findings, len(items))
-        deleted, findings = await self._delete(definition, deletes, findings, chosen)
+        plan = order.plan if order is not None else ""
+        deleted, findings = await self._delete(definition, deletes, findings, chosen, plan)
         return msgspec.structs.replace(
             state,
             lists=tuple(StoredList(each.began_at, each.items, dict(each.first_seen)) for each in lists),
@@ -293,6 +307,7 @@ class LeakCheckScheduler:
         deletes: Mapping[str, Lifecycle],
         findings: Sequence[Finding],
         ids: Iterable[str],
+        plan: str,
     ) -> tuple[list[str], list[Finding]]:
         """Delete resources. Return their IDs, and the findings with the reasons why the others were not deleted."""
         deleted, errors = [], {}
@@ -303,28 +318,36 @@ class LeakCheckScheduler:
             if document is None:
                 errors[id_] = f"the check has no delete steps of {plugin}"
                 continue
+            deletion = LeakDeletion(sequence=0, id=id_, plugin=plugin, plan=plan, at=now_ms())
             self._deleting.add(id_)
             try:
                 document = msgspec.structs.replace(document, resource_id=id_)
                 error, _ = await self._runs.execute(
-                    definition.name, document, partial(self._may_delete, definition, id_)
+                    definition.name, document, partial(self._begin_deletion, definition, deletion)
                 )
             finally:
                 self._deleting.discard(id_)
             if error:
                 errors[id_] = f"its deletion has failed: {error}"
             else:
+                await self._end_deletion(definition.name, id_)
                 deleted.append(id_)
                 log.info("leak check %s has deleted the items of %s with %s", definition.name, id_, plugin)
         kept = [each for each in findings if each.id not in deleted]
         return deleted, [_with_error(each, errors.get(each.id, "")) for each in kept]
 
-    def _may_delete(self, definition: LeakDefinition, id_: str) -> bool:
-        """Return whether nothing has changed since the verdict. The transaction of the birth calls it."""
+    def _begin_deletion(self, definition: LeakDefinition, deletion: LeakDeletion) -> bool:
+        """Record a deletion if nothing has changed since the verdict. The transaction of its run's birth calls it."""
         ledger = self._engine.ledger
-        record = ledger.records.find([id_]).get(id_)
+        record = ledger.records.find([deletion.id]).get(deletion.id)
         stored = ledger.leaks.load(definition.name)
-        return record is not None and record.ended_at > 0 and stored is not None and stored[0] == definition
+        if record is None or not record.ended_at or stored is None or stored[0] != definition:
+            return False
+        ledger.leaks.begin_deletion(definition.name, deletion)
+        return True
+
+    async def _end_deletion(self, name: str, id_: str) -> None:
+        await self._engine.writer.run(lambda: self._engine.ledger.leaks.end_deletion(name, id_))
 
 
 def _seconds_until_due(definition: LeakDefinition, state: LeakState, now: int) -> float:

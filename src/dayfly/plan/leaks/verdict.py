@@ -36,6 +36,10 @@ class LeakVerdict(enum.StrEnum):
     UNKNOWN = "unknown"
 
 
+LEAKS: Final = (LeakVerdict.ORPHAN, LeakVerdict.MISSING)
+"""The verdicts that need a person or a deletion."""
+
+
 class RunState(enum.StrEnum):
     """The state of the run of a resource, as its host has answered."""
 

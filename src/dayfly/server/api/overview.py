@@ -24,14 +24,14 @@ from dayfly.server.admin import audit
 from dayfly.server.api.attention_candidates import AttentionCandidates
 from dayfly.server.api.reports import encode_text
 from dayfly.server.api.silent_units import MuteUnits
-from dayfly.server.attention import AttentionSubject, Concern, SilentCluster
+from dayfly.server.attention import AttentionSubject, Concern, ReportedCheck, SilentCluster
 from dayfly.server.catalog import run_specs
 from dayfly.server.db.tables import agents, ended_route_groups, ended_sandboxes
 from dayfly.server.http.errors import RequestError
 from dayfly.server.http.forms import EndedRun
 from dayfly.server.http.handler import serve
 from dayfly.server.http.request_data import read_json, read_number, rfc3339
-from dayfly.server.records import tombstones
+from dayfly.server.records import leak_records, tombstones
 from dayfly.server.records.run_records import GROUPS, POOLS, read_page
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.run import EndRequest
@@ -110,11 +110,12 @@ class OverviewApi:
             org, AttentionCandidates(self._store.for_org(org), self._links, self._problem)
         )
         marker, sandboxes = await candidates.read(now)
-        pools, ended, silent = await self._store.for_org(org).read(
+        pools, ended, silent, checks = await self._store.for_org(org).read(
             lambda rows: (
                 read_page(rows, POOLS),
                 _read_abandoned(rows),
                 _read_silent_clusters(rows, now),
+                leak_records.read_all(rows) if scope.is_whole else [],
             )
         )
         sandboxes = [each for each in sandboxes if scope.includes(each)]
@@ -144,7 +145,10 @@ class OverviewApi:
                 AttentionSubject(name, report, *self._strategy.current_lifetime(group), mute.get(group.uid, ()))
             )
         subjects += [AttentionSubject(each.key, states[each.uid].report, 0, 0) for each in pools]
-        found = attention.find_concerns(subjects, now, silent)
+        reported = [
+            ReportedCheck(check, each.leaks_since) for each in checks if (check := each.decoded_report) is not None
+        ]
+        found = attention.find_concerns(subjects, now, silent, reported)
         candidates.dismiss(marker, sandboxes, {each.sandbox for each in found})
         abandoned = [each for name, row in ended if (each := self._describe_ended(org, name, row)) is not None]
         return attention.sort_concerns([*found, *abandoned], now)

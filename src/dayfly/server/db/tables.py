@@ -338,6 +338,41 @@ sandbox_usage = Table(
     Index("sandbox_usage_by_end", "org", "ended_at"),
 )
 
+# The resources of ended sandboxes by resource ID, for 400 days. `sandbox_usage` has their sandboxes.
+ended_resources = Table(
+    "ended_resources",
+    metadata,
+    Column("id", String(26), primary_key=True),
+    Column("org", String(253), nullable=False),
+    Column("uid", String(36), nullable=False),
+    Column("plugin", String(253), nullable=False),
+    Column("version", String(128), nullable=False),
+    Column("ended_at", BigInteger, nullable=False),
+    Index("ended_resources_by_end", "org", "ended_at"),
+)
+
+# Leak checks as their hosts have last reported them (`records.leak_records`). `report` and `leaks` are JSON.
+leak_checks = Table(
+    "leak_checks",
+    metadata,
+    Column("org", String(253), primary_key=True),
+    Column("cluster", String(255), primary_key=True),
+    Column("name", String(63), primary_key=True),
+    Column("created_at", BigInteger, nullable=False),
+    Column("report", Text, nullable=False),
+    Column("leaks", Text, nullable=False),
+    Column("leaks_since", BigInteger, nullable=False),
+    # The number of its deletions in the audit log, and the host's number of the last one.
+    Column("deletions", BigInteger, nullable=False),
+    Column("last_deletion", BigInteger, nullable=False),
+    # The keys that applied the check and its last plan; empty if that was not at this server.
+    Column("applied_key", String(32), nullable=False),
+    Column("applied_name", String(253), nullable=False),
+    Column("plan", String(64), nullable=False),
+    Column("plan_key", String(32), nullable=False),
+    Column("plan_name", String(253), nullable=False),
+)
+
 # The mailboxes of clusters whose agent connects to the server. `sent` is the number of the last message to the host and
 # `sent_digest` covers all of them; `acknowledged` is the last that the host has confirmed. `received` counts the
 # messages of the host in its session, and `inbox` numbers them for replicas.

@@ -1,1 +1,1 @@
-"""Leak checks: the endpoints that pass them to the hosts, which keep them."""
+"""Leak checks: endpoints that pass them to their hosts, and the reports of the hosts."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from dayfly import compile as compiler
+from dayfly.lib.clock import now_ms
 from dayfly.link import wire
 from dayfly.link.server_end import HostFailedError
 from dayfly.server.access import callers
@@ -16,7 +17,10 @@ from dayfly.server.admin import audit
 from dayfly.server.catalog import plugins
 from dayfly.server.http.errors import RequestError, out_of_scope
 from dayfly.server.http.handler import serve
-from dayfly.server.http.request_data import read_json, rfc3339
+from dayfly.server.http.request_data import read_json
+from dayfly.server.leaks.leak_forms import describe_report
+from dayfly.server.records import leak_records, resource_records
+from dayfly.server.records.leak_records import Author
 from dayfly.server.records.unreadable_rows import UnreadableError
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError, quote
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
     from dayfly.link.server_end import Link, Links
     from dayfly.server.db.rows import Rows
     from dayfly.server.db.store import Store
+    from dayfly.server.leaks.leak_sync import LeakSync
     from dayfly.spec.leak_report import LeakReport
     from dayfly.spec.lifecycle import Lifecycle
 
@@ -39,14 +44,15 @@ MAX_CHECKS: Final = 100
 # Delete steps of this many versions, the highest first, and of this size are sent to the host.
 MAX_VERSIONS: Final = 50
 MAX_DELETE_BYTES: Final = 4 << 20
+MAX_PLAN_LENGTH: Final = 64
 READ_ONLY: Final = ("plugin", "status")
 
 
 class LeakCheckApi:
     """The endpoints below `/leakchecks`. Only keys without a scope use them: a list has items of all sandboxes."""
 
-    def __init__(self, store: Store, links: Links) -> None:
-        self._store, self._links = store, links
+    def __init__(self, store: Store, links: Links, sync: LeakSync) -> None:
+        self._store, self._links, self._sync = store, links, sync
 
     def routes(self) -> list[Route]:
         """Return the HTTP routes."""
@@ -60,11 +66,12 @@ class LeakCheckApi:
 
     async def list_all(self, request: Request) -> Any:
         _refuse_scope(request)
-        return [_describe(report) for _, report in sorted((await self._find_all(request))[0].items())]
+        found = sorted((await self._find_all(request))[0].items())
+        return await self._describe(request, *(report for _, report in found))
 
     async def get(self, request: Request) -> Any:
         _refuse_scope(request)
-        return _describe((await self._find(request))[1])
+        return await self._find_described(request)
 
     async def put(self, request: Request) -> Any:
         """Create a check or change it, and let its host list soon."""
@@ -87,18 +94,26 @@ class LeakCheckApi:
         publisher = link.compile_target().publisher
         order = await self._store.for_org(who.org).read(lambda rows: _compile(rows, check, publisher))
         stored = msgspec.json.encode(check)
-        await self._store.for_org(who.org).write(
-            lambda rows: audit.append(rows, who, "put", f"leakchecks/{name}", stored)
-        )
+        cluster, is_new = check.spec.cluster, name not in known
+
+        def record(rows: Rows) -> None:
+            audit.append(rows, who, "put", f"leakchecks/{name}", stored)
+            leak_records.apply(rows, cluster, name, Author(who.key, who.name), now_ms(), is_new=is_new)
+
+        await self._store.for_org(who.org).write(record)
         await self._order(link, order)
-        return _describe((await self._find(request))[1])
+        return await self._find_described(request)
 
     async def delete(self, request: Request) -> Any:
         who, (link, report) = audit.get_actor(request), await self._find(request)
         await self._store.for_org(who.org).write(
             lambda rows: audit.append(rows, who, "delete", f"leakchecks/{report.name}")
         )
+        await self._sync.sync(link)  # with the check, the host forgets its deletions
         await self._order(link, wire.DropLeakCheck(uid=_uid(report.name), name=report.name))
+        await self._store.for_org(who.org).write(
+            lambda rows: leak_records.delete(rows, report.spec.cluster, report.name)
+        )
         return {}
 
     async def sweep(self, request: Request) -> Any:
@@ -116,9 +131,26 @@ class LeakCheckApi:
             with contextlib.suppress(SpecError):
                 compiled = await org.read(lambda rows: _compile(rows, check, target))
                 order = msgspec.structs.replace(order, spec=report.spec, deletes=compiled.deletes)
-            await org.write(lambda rows: audit.append(rows, who, "delete-leaks", f"leakchecks/{report.name}", plan))
+
+            def record(rows: Rows) -> None:
+                audit.append(rows, who, "delete-leaks", f"leakchecks/{report.name}", plan)
+                author, digest = Author(who.key, who.name), plan[:MAX_PLAN_LENGTH]
+                leak_records.apply_plan(rows, report.spec.cluster, report.name, author, digest, now_ms())
+
+            await org.write(record)
         await self._order(link, order)
-        return _describe((await self._find(request))[1])
+        return await self._find_described(request)
+
+    async def _find_described(self, request: Request) -> dict[str, Any]:
+        return (await self._describe(request, (await self._find(request))[1]))[0]
+
+    async def _describe(self, request: Request, *reports: LeakReport) -> list[dict[str, Any]]:
+        """Return checks in the API, with the sandboxes of their findings."""
+        ids = {each.id for report in reports for each in report.findings if each.id}
+        org = self._store.for_org(callers.get_caller(request).org)
+        owners = await org.read(lambda rows: resource_records.find_owners(rows, ids)) if ids else {}
+        now = now_ms()
+        return [describe_report(report, owners, now) for report in reports]
 
     async def _order(self, link: Link, order: wire.LeakOrder) -> None:
         answer = await link.order(order)
@@ -199,38 +231,3 @@ def _compile(rows: Rows, check: LeakCheck, publisher: str) -> wire.PutLeakCheck:
         inventory=made.inventory,
         deletes=deletes,
     )
-
-
-def _describe(report: LeakReport) -> dict[str, Any]:
-    """Return the API object of a check."""
-    times = {"sweptAt": report.swept_at, "listedAt": report.listed_at}
-    return {
-        "name": report.name,
-        "spec": documents.export(LeakCheck(name=report.name, spec=report.spec))["spec"],
-        "plugin": report.plugin,
-        "status": {
-            "number": report.number,
-            "sweeping": report.is_sweeping,
-            **{name: rfc3339(at) for name, at in times.items() if at},
-            "error": report.error,
-            "counts": report.counts,
-            "findings": [
-                {
-                    "verdict": each.verdict,
-                    "id": each.id,
-                    "name": each.name,
-                    "reason": each.reason,
-                    "plugin": each.plugin,
-                    "deletable": each.deletable,
-                    **({"createdAt": rfc3339(each.created)} if each.created else {}),
-                }
-                for each in report.findings
-            ],
-            "plan": report.plan,
-            "left": report.left,
-            "deleted": list(report.deleted),
-            "applied": report.applied,
-            "appliedPlan": report.applied_plan,
-            "appliedNumber": report.applied_number,
-        },
-    }

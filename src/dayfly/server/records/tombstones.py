@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dayfly.server.records import agent_budget, confirmations, usage
+from dayfly.server.records import agent_budget, confirmations, resource_records, usage
 
 if TYPE_CHECKING:
     from sqlalchemy import Row
@@ -91,6 +91,7 @@ def archive(
     """
     confirmations.delete(rows, record.uid)
     living, ended = record.kind.table, record.kind.ended
+    resources = resource_records.read_living(rows, record.uid)  # their rows are deleted with the record
     if rows.execute(rows.delete(living).where(living.c.uid == record.uid)).rowcount:
         row = {
             "uid": record.uid,
@@ -106,6 +107,7 @@ def archive(
             row |= {"creator_key": record.creator_key, "session": record.session}
             agent_budget.charge(rows, record, now)
             usage.store(rows, record, now)
+            resource_records.store(rows, resources, now)
         if "single_cluster" in ended.c:  # a sandbox always is
             row["single_cluster"] = record.scope_cluster == record.cluster
         if "stop" in ended.c:  # only a sandbox is listed after its end

@@ -350,6 +350,7 @@ params: {region: eu-central-1}
 every: 1h
 grace: 24h
 action: report
+pricePerHour: 0.05 EUR
 """,
     "PoolAuto": """\
 hitRatio: 0.99

@@ -1,0 +1,65 @@
+"""Return leak checks in the API: the reports of hosts, with the sandboxes and costs of their findings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dayfly.plan.leaks.cost import estimate_cost
+from dayfly.plan.leaks.verdict import LeakVerdict
+from dayfly.server.http.request_data import rfc3339
+from dayfly.spec import documents
+from dayfly.spec.leak_check import LeakCheck
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dayfly.server.records.resource_records import ResourceOwner
+    from dayfly.spec.leak_report import LeakFinding, LeakReport
+
+
+def describe_report(report: LeakReport, owners: Mapping[str, ResourceOwner], now: int) -> dict[str, Any]:
+    """Return the API object of a check.
+
+    Args:
+        report: The report of its host.
+        owners: The known owners of its findings, by resource ID.
+        now: The current time, in Unix milliseconds.
+    """
+    times = {"sweptAt": report.swept_at, "listedAt": report.listed_at}
+    price = report.spec.price_per_hour
+    orphans = [each.created for each in report.findings if each.verdict == LeakVerdict.ORPHAN]
+    return {
+        "name": report.name,
+        "spec": documents.export(LeakCheck(name=report.name, spec=report.spec))["spec"],
+        "plugin": report.plugin,
+        "status": {
+            "number": report.number,
+            "sweeping": report.is_sweeping,
+            **{name: rfc3339(at) for name, at in times.items() if at},
+            "error": report.error,
+            "counts": report.counts,
+            "estimatedCost": estimate_cost(price, orphans, now),
+            "findings": [_describe_finding(each, owners.get(each.id), price, now) for each in report.findings],
+            "plan": report.plan,
+            "left": report.left,
+            "deleted": list(report.deleted),
+            "applied": report.applied,
+            "appliedPlan": report.applied_plan,
+            "appliedNumber": report.applied_number,
+        },
+    }
+
+
+def _describe_finding(finding: LeakFinding, owner: ResourceOwner | None, price: str, now: int) -> dict[str, Any]:
+    cost = estimate_cost(price, [finding.created], now) if finding.verdict == LeakVerdict.ORPHAN else ""
+    return {
+        "verdict": finding.verdict,
+        "id": finding.id,
+        "name": finding.name,
+        "reason": finding.reason,
+        "plugin": finding.plugin,
+        "deletable": finding.deletable,
+        **({"createdAt": rfc3339(finding.created)} if finding.created else {}),
+        **({"sandbox": owner.sandbox, "cluster": owner.cluster, "createdBy": owner.created_by} if owner else {}),
+        **({"estimatedCost": cost} if cost else {}),
+    }

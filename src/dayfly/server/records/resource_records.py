@@ -1,0 +1,89 @@
+"""Resource records: which sandbox and plugin a resource ID belongs to, until 400 days after the end of the sandbox.
+
+Only resources of published plugins have a record.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from dayfly.server.db.tables import ended_resources, sandbox_plugins, sandbox_usage, sandboxes
+from dayfly.server.records.usage import KEEP_MS
+from dayfly.spec.identity import resource_id
+from dayfly.spec.scalars import semver
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from dayfly.server.db.rows import Rows
+
+_BATCH_SIZE = 500
+_is_resource_id = re.compile("[0-9a-f]{26}").fullmatch
+
+
+class LivingResource(NamedTuple):
+    """A resource of a stored sandbox, by its resource ID and the UID of the sandbox."""
+
+    id: str
+    uid: str
+    plugin: str
+    version: str
+
+
+class ResourceOwner(NamedTuple):
+    """The sandbox and the plugin (`name@version`) of a resource. `ended_at` is 0 while the sandbox exists."""
+
+    sandbox: str
+    cluster: str
+    created_by: str
+    plugin: str
+    ended_at: int = 0
+
+
+def read_living(rows: Rows, uid: str) -> list[LivingResource]:
+    """Return the resources of a stored sandbox."""
+    table = sandbox_plugins.c
+    query = rows.select(table.resource, table.plugin, table.version).where(table.uid == uid)
+    return [LivingResource(resource_id(uid, row.resource), uid, row.plugin, row.version) for row in rows.execute(query)]
+
+
+def store(rows: Rows, resources: Sequence[LivingResource], now: int) -> None:
+    """Store the resources of a sandbox that has ended; delete records that are older than 400 days."""
+    rows.insert(ended_resources, [{**each._asdict(), "ended_at": now} for each in resources])
+    rows.execute(rows.delete(ended_resources).where(ended_resources.c.ended_at < now - KEEP_MS))
+
+
+def find_owners(rows: Rows, ids: Collection[str]) -> dict[str, ResourceOwner]:
+    """Return the known owners of resource IDs. Other texts in `ids`, which a host may report, have none."""
+    wanted = sorted(filter(_is_resource_id, ids))
+    found: dict[str, ResourceOwner] = {}
+    for start in range(0, len(wanted), _BATCH_SIZE):
+        found |= _read_ended(rows, wanted[start : start + _BATCH_SIZE])
+    if missing := set(wanted).difference(found):
+        found |= {id_: owner for id_, owner in _read_owners(rows) if id_ in missing}
+    return found
+
+
+def _read_ended(rows: Rows, ids: Sequence[str]) -> dict[str, ResourceOwner]:
+    resources, life = ended_resources.c, sandbox_usage.c
+    query = rows.select(
+        resources.id, life.name, life.cluster, life.created_by, resources.plugin, resources.version, resources.ended_at
+    ).where(resources.id.in_(ids), life.uid == resources.uid)
+    return {
+        row.id: ResourceOwner(
+            row.name, row.cluster, row.created_by, semver.join_name(row.plugin, row.version), row.ended_at
+        )
+        for row in rows.execute(query)
+    }
+
+
+def _read_owners(rows: Rows) -> Iterator[tuple[str, ResourceOwner]]:
+    """Yield the owners of all resources of sandboxes that exist."""
+    part, whole = sandbox_plugins.c, sandboxes.c
+    query = rows.select(
+        part.uid, part.resource, part.plugin, part.version, whole.name, whole.cluster, whole.created_by
+    ).where(whole.uid == part.uid)
+    for row in rows.execute(query):
+        plugin = semver.join_name(row.plugin, row.version)
+        yield resource_id(row.uid, row.resource), ResourceOwner(row.name, row.cluster, row.created_by, plugin)

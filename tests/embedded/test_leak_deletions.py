@@ -1,0 +1,64 @@
+"""The record of deletions by leak checks: each has an entry before its first step, and no more than a limit is kept."""
+
+from __future__ import annotations
+
+from tests.embedded.leak_cloud import SWEEP, Cloud
+from tests.embedded.machine import Machine, until
+from tests.embedded.test_leaks import abandoned, checked, cloud, state, swept
+
+from dayfly.embedded import leak_tables
+from dayfly.embedded.ledger import SqliteLedger
+from dayfly.lib.clock import now_ms
+from dayfly.link import wire
+from dayfly.spec.leak_report import LeakDeletion
+
+__all__ = ["cloud"]
+GRACE_MS = 1_000
+
+
+def deletion(id_: str) -> LeakDeletion:
+    return LeakDeletion(sequence=0, id=id_, plugin="item@1.0.0", at=1)
+
+
+async def test_deletion_by_the_check_is_recorded_as_done(machine: Machine, cloud: Cloud):
+    name = await abandoned(machine, cloud)
+    cloud.age()
+    await checked(machine, cloud, "delete")
+    (made,) = (await swept(machine)).deletions
+    assert (made.id, made.plugin, made.plan, made.done) == (name.removeprefix("item-"), "item@1.0.0", "", True)
+
+
+async def test_deletion_by_a_plan_has_its_digest(machine: Machine, cloud: Cloud):
+    await abandoned(machine, cloud)
+    cloud.age()
+    await checked(machine, cloud)
+    plan = (await swept(machine)).plan
+    report = await swept(machine, wire.SweepLeaks(uid=SWEEP.uid, name=SWEEP.name, plan=plan))
+    assert [(each.plan, each.done) for each in report.deletions] == [(plan, True)]
+
+
+async def test_deletion_is_recorded_if_the_host_stops_during_its_steps(machine: Machine, cloud: Cloud):
+    name = await abandoned(machine, cloud)
+    cloud.age()
+    cloud.fault("stuck")
+    await checked(machine, cloud, "delete")
+    await until(lambda: now_ms() - state(machine).listed_at > GRACE_MS)
+    await machine.host.leak_checks.execute(SWEEP)
+    await until(lambda: state(machine).deletions)
+    await machine.down()
+    cloud.heal("stuck")
+    await machine.up()
+    (made,) = state(machine).deletions
+    assert (made.id, made.done) == (name.removeprefix("item-"), False)
+
+
+def test_only_the_latest_deletions_of_a_check_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(leak_tables, "KEPT_DELETIONS", 3)
+    leaks = SqliteLedger(tmp_path / "ledger.db").leaks
+    leaks.begin_deletion("other", deletion("z"))
+    for id_ in "abcda":
+        leaks.begin_deletion("items", deletion(id_))
+    leaks.end_deletion("items", "a")
+    assert [(each.id, each.done) for each in leaks.deletions("items")] == [("c", False), ("d", False), ("a", True)]
+    assert [each.sequence for each in leaks.deletions("items")] == [4, 5, 6]
+    assert [each.id for each in leaks.deletions("other")] == ["z"]

@@ -1,0 +1,199 @@
+"""The synchronisation of leak checks: stored reports, audit entries of deletions, and hostile hosts."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+
+import msgspec
+import pytest
+from tests.server.client import KEY, ORG
+from tests.server.fake_host import FakeHost
+from tests.server.lossy_link import call
+from tests.server.test_cloud_event_publisher import Joined
+from tests.server.test_leak_checks import CHECK, FakeChecks, bucket, check
+
+from dayfly.server.access import callers
+from dayfly.server.app import create_app
+from dayfly.server.db.store import Store
+from dayfly.server.db.tables import audit as audit_table
+from dayfly.server.leaks import leak_sync
+from dayfly.server.leaks.leak_sync import LeakSync
+from dayfly.server.records import leak_records
+from dayfly.server.records.leak_records import LeakRecord
+from dayfly.spec.leak_report import LeakDeletion, LeakFinding, LeakReport
+
+
+class World:
+    """A server with a host that has a leak check, and the synchronisation of leak checks with a clock."""
+
+    def __init__(self, store: Store) -> None:
+        self.store, self.clock, self.host = store, [10**12], FakeHost()
+        self.host.leak_checks = FakeChecks()
+        agents = Joined(store)
+        self.app = create_app(store, {"local": self.host.end}, keys=callers.single_key(KEY), version="1", agents=agents)
+        self.links = agents.links
+        self.sync = LeakSync(store, self.links, now=lambda: self.clock[0])
+
+    async def call(self, method: str, path: str, body: object = None, key: str = KEY) -> object:
+        status, answer = await call(self.app, key, method, f"{ORG}/{path}", body)
+        assert status == 200, answer
+        return answer
+
+    async def make(self) -> None:
+        """Publish a plugin and create a check."""
+        await self.call("PUT", "resource-plugins/bucket", bucket())
+        await self.call("PUT", CHECK, check())
+
+    def report(self, name: str = "items", **changes: object) -> None:
+        kept = self.host.leak_checks.kept
+        kept[name] = msgspec.structs.replace(kept[name], number=kept[name].number + 1, **changes)
+
+    async def audited(self) -> list[tuple[str, str, str]]:
+        """Return name, program and object of the deletions in the audit log."""
+        rows = await self.store.for_org("local").read(lambda found: list(found.execute(found.select(audit_table))))
+        found = sorted(rows, key=lambda row: row.number)
+        return [(row.name, row.program, row.object) for row in found if row.action == "delete-leak"]
+
+    async def records(self) -> list[LeakRecord]:
+        return await self.store.all_orgs().read(leak_records.read_all)
+
+    async def attention(self, key: str = KEY) -> list[dict[str, object]]:
+        found = await self.call("GET", "attention", key=key)
+        assert isinstance(found, list)
+        return found
+
+
+@pytest.fixture
+async def world(tmp_path, blank):
+    store = Store.open(shutil.copy(blank, tmp_path))
+    yield World(store)
+    store.close()
+
+
+def deletion(sequence: int, id_: str = "a1", **changes: object) -> LeakDeletion:
+    return LeakDeletion(sequence=sequence, id=id_, plugin="bucket@1.0.0", **changes)
+
+
+ORPHAN = LeakFinding(verdict="orphan", id="a1", name="x")
+
+
+async def test_reported_leaks_need_attention_until_they_are_gone(world):
+    await world.make()
+    await world.sync.run_round()
+    assert await world.attention() == []
+    world.report(counts={"orphan": 1, "held": 4}, findings=(ORPHAN,))
+    await world.sync.run_round()
+    (found,) = await world.attention()
+    assert (found["kind"], found["check"], found["since"]) == ("leak", "items", 10**12)
+    assert found["message"] == "it has found 1 orphan"
+    world.clock[0] += 1000
+    world.report(counts={"orphan": 2}, findings=(ORPHAN, msgspec.structs.replace(ORPHAN, name="y")))
+    await world.sync.run_round()
+    (found,) = await world.attention()
+    assert (found["message"], found["since"]) == ("it has found 2 orphans", 10**12)
+    world.report(counts={}, findings=())
+    await world.sync.run_round()
+    assert await world.attention() == []
+
+
+async def test_silent_host_keeps_its_last_report(world, monkeypatch):
+    await world.make()
+    world.report(error="exit code 1")
+    await world.sync.run_round()
+    monkeypatch.setattr(leak_sync, "ANSWER_TIMEOUT_S", 0)
+    world.host.end.receive = lambda _message: None
+    world.host.end.answer = lambda _query: None
+    await world.sync.run_round()
+    (found,) = await world.attention()
+    assert "its last sweep has no complete list: exit code 1" in found["message"]
+
+
+async def test_each_deletion_has_one_audit_entry_with_its_author(world):
+    await world.make()
+    other = (await world.call("POST", "keys", {"name": "ann", "role": "member"}))["key"]
+    await world.call("POST", f"{CHECK}/sweep", {"plan": "p1"}, other)
+    world.report(deletions=(deletion(4), deletion(7, "b2", plan="p1"), deletion(8, "c3", plan="older")))
+    for _ in range(2):
+        await world.sync.run_round()
+    assert await world.audited() == [
+        ("this home", "leak check items", "leakchecks/items/a1/bucket@1.0.0"),
+        ("ann", "leak check items (by plan)", "leakchecks/items/b2/bucket@1.0.0"),
+        ("", "leak check items (by plan)", "leakchecks/items/c3/bucket@1.0.0"),
+    ]
+    (record,) = await world.records()
+    assert (record.deletions, record.last_deletion) == (3, 8)
+
+
+async def test_two_servers_write_each_deletion_once(world):
+    await world.make()
+    world.report(deletions=(deletion(1), deletion(2)))
+    second = LeakSync(world.store, world.links)
+    link = world.links.get("local", "local")
+    await asyncio.gather(*(each.sync(link) for each in (world.sync, second, world.sync, second)))
+    assert len(await world.audited()) == 2
+
+
+async def test_unchanged_reports_are_not_written(world):
+    await world.make()
+    world.report(counts={"orphan": 1}, findings=(ORPHAN,), deletions=(deletion(1),))
+    await world.sync.run_round()
+    before = world.store.write_count
+    await world.sync.run_round()
+    assert world.store.write_count == before
+
+
+async def test_deletions_of_a_deleted_check_are_audited(world):
+    await world.make()
+    many = leak_sync.MAX_DELETIONS + 1
+    world.report(deletions=tuple(deletion(number) for number in range(1, many + 1)))
+    await world.call("DELETE", CHECK)
+    assert len(await world.audited()) == many
+    assert await world.records() == []
+
+
+async def test_check_that_its_host_lacks_is_forgotten_later(world):
+    await world.make()
+    (record,) = await world.records()
+    del world.host.leak_checks.kept["items"]
+    world.clock[0] = record.created_at + leak_sync.SETTLE_MS
+    await world.sync.run_round()
+    assert await world.records() == [record], "its host may receive the order later"
+    world.clock[0] += 1
+    await world.sync.run_round()
+    assert await world.records() == []
+
+
+async def test_check_of_a_removed_cluster_is_forgotten(world):
+    await world.make()
+    world.report(error="x")
+    await world.sync.run_round()
+    world.links.remove("local", "local")
+    await world.sync.run_round()
+    assert await world.records() == []
+
+
+async def test_hostile_host_changes_only_its_own_checks(world):
+    other = FakeHost()
+    world.links.add("local", {"far": other.end})
+    await world.make()
+    other.leak_checks = FakeChecks()
+    spec = world.host.leak_checks.kept["items"].spec
+    far = msgspec.structs.replace(spec, cluster="far")
+    evil = tuple(deletion(number, "\x00\u202e" * 900, plan="p") for number in range(1, 500))
+    for name, of in (("items", spec), ("x" * 900, far), ("evil", far)):
+        other.leak_checks.kept[name] = LeakReport(name=name, spec=of, plugin="b", error="\x00", deletions=evil)
+    await world.sync.run_round()
+    assert [(each.cluster, each.name) for each in await world.records()] == [("far", "evil"), ("local", "items")]
+    found = await world.audited()
+    assert len(found) == leak_sync.MAX_DELETIONS
+    assert all(text.isprintable() and len(text) < 768 for _, _, text in found)
+
+
+async def test_leaks_are_hidden_from_scoped_keys_and_other_orgs(world):
+    await world.make()
+    world.report(error="x")
+    await world.sync.run_round()
+    scoped = (await world.call("POST", "keys", {"name": "ci", "role": "viewer", "scope": ["name:ci-*"]}))["key"]
+    assert await world.attention(scoped) == []
+    assert await world.store.for_org("other").read(leak_records.read_all) == []
