@@ -7,11 +7,11 @@ abandoned can be recognised long after everything else about its run is forgotte
 import secrets
 import sqlite3
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from dayfly.plan.leaks.records import ResourceRecord, record_resource
 from dayfly.spec.lifecycle import Lifecycle
-from dayfly.spec.resource_token import KEY_BYTES
+from dayfly.spec.resource_token import KEY_BYTES, HostIdentity
 
 RECORD_SCHEMA: Final = """
 CREATE TABLE identity (host TEXT NOT NULL, key BLOB NOT NULL) STRICT;
@@ -25,13 +25,6 @@ CREATE INDEX resource_record_by_end ON resource_record (ended_at) WHERE ended_at
 """
 _HOST_BYTES: Final = 8
 _BATCH_SIZE: Final = 500
-
-
-class HostIdentity(NamedTuple):
-    """The name of this home in tokens, and the key that makes them."""
-
-    host: str
-    key: bytes
 
 
 class RecordTables:

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from dayfly.embedded.ledger import SqliteLedger, StoredRun
-    from dayfly.embedded.resource_records import HostIdentity
     from dayfly.plan.leaks.listing import InventoryItem
     from dayfly.plan.leaks.records import ResourceRecord
     from dayfly.spec.lifecycle import StepOrigin
+    from dayfly.spec.resource_token import HostIdentity
 
 
 def gather_evidence(

@@ -65,7 +65,7 @@ class LeakState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LedgerFacts(NamedTuple):
-    """What was read of the ledger after a list had ended: evidence by resource ID, and the expected resources."""
+    """Evidence by resource ID, and the expected resources, read from the ledger after a list had ended."""
 
     evidence: Mapping[str, Evidence]
     expected: Sequence[ExpectedResource]
@@ -105,7 +105,7 @@ def compare_list(
         state: The state after `begin_sweep`. If its latest plan is of this sweep, that plan is applied.
         known: The former lists that prove something.
         items: The list.
-        facts: What was read of the ledger after the list.
+        facts: The facts from the ledger, read after the list.
         now: The current time.
     """
     lists = add_list(known, state.swept_at, items, spec.grace_ms)
