@@ -3,7 +3,7 @@
 import pytest
 from tests.docs.conftest import ROOT, Person
 
-from dayfly.embedded.resource_records import KEEP_RECORDS_MS
+from dayfly.plan.leaks.records import KEEP_RECORDS_MS
 from dayfly.plan.leaks.verdict import MAX_DELETIONS, LeakVerdict
 
 PAGE = ROOT / "docs" / "guides/leaks.md"

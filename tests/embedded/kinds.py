@@ -10,13 +10,13 @@ from dayfly.embedded.attempts import UnitAttempt
 from dayfly.embedded.executors import ProcessForkExecutor, ProcessStepExecutor, ProcessWebhookExecutor
 from dayfly.embedded.forks import BaselineProcesses
 from dayfly.embedded.ledger import StoredRun
-from dayfly.embedded.resource_records import HostIdentity
 from dayfly.embedded.runs import LiveRun
 from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.run import AttemptFolder
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import TargetIntent
 from dayfly.spec.frames import decode
+from dayfly.spec.resource_token import HostIdentity
 from dayfly.spec.run import Run
 
 KEY = UnitAttempt("u", "r/a", 1)

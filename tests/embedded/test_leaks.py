@@ -10,9 +10,10 @@ from tests.embedded.clock import Clock
 from tests.embedded.leak_cloud import SWEEP, Cloud
 from tests.embedded.machine import Machine, until
 
-from dayfly.embedded.leak_tables import LeakDefinition, LeakState
+from dayfly.embedded.leak_tables import LeakDefinition
 from dayfly.embedded.ledger import SqliteLedger
 from dayfly.link.wire import DropLeakCheck, Verdict
+from dayfly.plan.leaks.sweep import LeakState
 from dayfly.spec.leak_report import LeakReport
 from dayfly.spec.resource_token import resource_token
 from dayfly.spec.run import EndRequest

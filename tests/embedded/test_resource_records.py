@@ -8,9 +8,9 @@ import pytest
 from tests.embedded import documents as doc
 
 from dayfly.embedded.ledger import SqliteLedger, StoredRun
-from dayfly.embedded.resource_records import KEEP_RECORDS_MS, ResourceRecord
 from dayfly.lib.clock import now_ms
 from dayfly.plan.actions import Close, Finish
+from dayfly.plan.leaks.records import KEEP_RECORDS_MS, ResourceRecord
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import TargetIntent
 from dayfly.spec.identity import resource_id

@@ -22,7 +22,6 @@ from dayfly.embedded.pools.acquire_executor import AcquireExecutor
 from dayfly.embedded.pools.member_index import MemberIndex
 from dayfly.embedded.pools.pool_keeper import PoolKeeper
 from dayfly.embedded.pools.secret_digests import SecretDigests
-from dayfly.embedded.resource_records import KEEP_RECORDS_MS
 from dayfly.embedded.routes.envoy import open_envoy
 from dayfly.embedded.routes.route_executors import (
     EnvoyPreviewExecutor,
@@ -50,6 +49,7 @@ from dayfly.lib.tasks import cancel_and_wait
 from dayfly.link import run_queries, wire
 from dayfly.link.host_end import HostEnd
 from dayfly.link.wire import Offer, PoolAction, RunStatus, Verdict
+from dayfly.plan.leaks.records import KEEP_RECORDS_MS
 from dayfly.plan.world import TargetIntent
 from dayfly.spec.host_errors import HostUnavailableError
 from dayfly.spec.lifecycle import Lifecycle, Target, Unit, digest

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import msgspec
 
-from dayfly.plan.leaks.listing import InventoryItem
+from dayfly.plan.leaks.sweep import LeakState, count_changed
 from dayfly.spec.host_errors import RunDamagedError
 from dayfly.spec.leak_check import LeakCheckSpec
-from dayfly.spec.leak_report import LeakDeletion, LeakFinding
+from dayfly.spec.leak_report import LeakDeletion
 from dayfly.spec.lifecycle import Lifecycle
 
 LEAK_SCHEMA: Final = """
@@ -44,49 +44,9 @@ class LeakDefinition(msgspec.Struct, frozen=True, kw_only=True):
     deletes: dict[str, Lifecycle] = {}
 
 
-class StoredList(msgspec.Struct, frozen=True):
-    """A complete list: when it began, its items, and when each was listed for the first time, by name."""
-
-    began_at: int
-    items: tuple[InventoryItem, ...]
-    first_seen: dict[str, int]
-
-
-class LeakState(msgspec.Struct, frozen=True, kw_only=True):
-    """The findings of a check. `lists` has at most two complete lists, the newest first.
-
-    While `left` is not 0, the check waits for a plan of a person. The `applied` fields are the result of the latest
-    plan.
-    """
-
-    number: int = 0
-    swept_at: int = 0
-    error: str = ""
-    lists: tuple[StoredList, ...] = ()
-    findings: tuple[LeakFinding, ...] = ()
-    left: int = 0
-    deleted: tuple[str, ...] = ()
-    applied: str = ""
-    applied_plan: str = ""
-    applied_number: int = 0
-
-
 _encode = msgspec.json.Encoder().encode
 _decode_definition = msgspec.json.Decoder(LeakDefinition).decode
 _decode_state = msgspec.json.Decoder(LeakState).decode
-
-
-def _without_findings(before: LeakState, after: LeakState) -> LeakState:
-    """Return the state of a check that was changed during a sweep: only what has become of its plan is kept."""
-    counted = msgspec.structs.replace(before, number=before.number + 1)
-    if after.applied_number == before.applied_number:
-        return counted
-    return msgspec.structs.replace(
-        counted,
-        applied="the check was changed during the deletion; make a new plan",
-        applied_plan=after.applied_plan,
-        applied_number=counted.number,
-    )
 
 
 class LeakTables:
@@ -136,7 +96,7 @@ class LeakTables:
         if found is None:
             return
         if found[0] != definition:
-            state = _without_findings(found[1], state)
+            state = count_changed(found[1], state)
         self._db.execute("UPDATE leak_check SET state = ? WHERE name = ?", (_encode(state), definition.name))
 
     def drop(self, name: str) -> bool:

@@ -7,14 +7,12 @@ abandoned can be recognised long after everything else about its run is forgotte
 import secrets
 import sqlite3
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from dayfly.spec.identity import resource_id
+from dayfly.plan.leaks.records import ResourceRecord, record_resource
 from dayfly.spec.lifecycle import Lifecycle
-from dayfly.spec.resource_token import KEY_BYTES
-from dayfly.spec.scalars import semver
+from dayfly.spec.resource_token import KEY_BYTES, HostIdentity
 
-KEEP_RECORDS_MS: Final = 400 * 24 * 3_600_000
 RECORD_SCHEMA: Final = """
 CREATE TABLE identity (host TEXT NOT NULL, key BLOB NOT NULL) STRICT;
 CREATE TABLE resource_record (
@@ -27,37 +25,6 @@ CREATE INDEX resource_record_by_end ON resource_record (ended_at) WHERE ended_at
 """
 _HOST_BYTES: Final = 8
 _BATCH_SIZE: Final = 500
-
-
-class HostIdentity(NamedTuple):
-    """The name of this home in tokens, and the key that makes them."""
-
-    host: str
-    key: bytes
-
-
-class ResourceRecord(NamedTuple):
-    """The record of a resource.
-
-    Attributes:
-        id: Its resource ID.
-        run: The UID of its run.
-        resource: Its name in the run.
-        publisher: The publisher of its plugin.
-        plugin: Its plugin as `name@version`; empty if its steps are inline.
-        inventory: The digest of the params that select what the inventory lists; empty if it is not known.
-        born_at: The birth of the run, in Unix milliseconds.
-        ended_at: The end of the run, in Unix milliseconds; 0 if it has not ended.
-    """
-
-    id: str
-    run: str
-    resource: str
-    publisher: str
-    plugin: str
-    inventory: str
-    born_at: int
-    ended_at: int = 0
 
 
 class RecordTables:
@@ -82,7 +49,7 @@ class RecordTables:
         self._db.executemany(
             "INSERT OR IGNORE INTO resource_record (id, run, resource, publisher, plugin, inventory, born_at)"
             " VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (record[:-1] for each in documents if (record := _record_of(run, each, born_at)) is not None),
+            (record[:-1] for each in documents if (record := record_resource(run, each, born_at)) is not None),
         )
 
     def end_run(self, run: str, ended_at: int) -> None:
@@ -107,25 +74,4 @@ class RecordTables:
         """Return the records of living runs with this plugin, in any version, and this digest of params."""
         query = "SELECT * FROM resource_record WHERE ended_at = 0 AND publisher = ? AND inventory = ?"
         found = (ResourceRecord(*row) for row in self._read(query, publisher, inventory))
-        return [each for each in found if semver.split_reference(each.plugin)[0] == plugin]
-
-
-def _record_of(run: str, document: Lifecycle, born_at: int) -> ResourceRecord | None:
-    """Return the record of a document; None if no resource of its own is made.
-
-    That is so for hooks, for steps with the ID of another resource, and for a resource that a pool member provides.
-    """
-    origin = document.origin
-    if not document.resource or document.resource_id is not None:
-        return None
-    if any("sharing" not in template for template in document.template):  # only parents have it
-        return None
-    return ResourceRecord(
-        id=resource_id(run, document.resource),
-        run=run,
-        resource=document.resource,
-        publisher=origin.publisher,
-        plugin="" if origin.inline else semver.join_name(origin.plugin, origin.version),
-        inventory=origin.inventory,
-        born_at=born_at,
-    )
+        return [each for each in found if each.plugin_name == plugin]

@@ -9,6 +9,7 @@ from dayfly.kube import errors
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RUN_FINALIZER, RUNS
 from dayfly.operator.executors.acquire_executor import HoldNotLeftError
+from dayfly.operator.records.registry import ResourceRegistry
 from dayfly.operator.refusals import is_down
 from dayfly.operator.run_memory import Sight
 from dayfly.operator.targets.targets import Targets
@@ -21,8 +22,17 @@ log = logging.getLogger(__name__)
 class Effects:
     """Performs the effects of a turn in the cluster."""
 
-    def __init__(self, cluster: ClusterWatches, *, targets: Targets, executors: Registry[Sight]) -> None:
+    def __init__(
+        self,
+        cluster: ClusterWatches,
+        *,
+        targets: Targets,
+        executors: Registry[Sight],
+        registry: ResourceRegistry | None = None,
+    ) -> None:
+        """`registry` records the resources of runs that end."""
         self._cluster = cluster
+        self._registry = registry
         self._targets = targets
         self._executors = executors
 
@@ -34,7 +44,7 @@ class Effects:
             await self._executors.perform(sight, scene.kind(effect.unit), effect)
 
     async def _dissolve(self, sight: Sight) -> None:
-        """Release the target, then the documents, then the ledger."""
+        """Record the resources, then release the target, the documents and the ledger."""
         run = sight.run
         if await self._targets.is_awaited(run):
             return
@@ -47,6 +57,8 @@ class Effects:
             if is_down(error) or (run.ledger.units and run.ledger.phase is not Phase.ABANDONED):
                 raise
             log.warning("run %s ends, but some of its objects could not be removed yet: %s", run.metadata.name, error)
+        if self._registry is not None:
+            await self._registry.record_end(run.ledger, sight.plan.documents)
         over = await self._targets.release(run)
         await self._targets.release_documents(run)
         if not over:

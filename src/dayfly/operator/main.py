@@ -41,6 +41,7 @@ from dayfly.operator.pods.images import FallbackImage, WebhookSenders
 from dayfly.operator.pods.namespaces import RunnerConfigMap
 from dayfly.operator.pods.step_slots import DEFAULT_LIMIT
 from dayfly.operator.reconciler import Reconciler
+from dayfly.operator.records.registry import ResourceRegistry
 from dayfly.operator.refusals import error_message, failures_until_report
 from dayfly.operator.retries import RequestKey, Retries, attempt
 from dayfly.operator.states import state_server
@@ -85,6 +86,7 @@ class Operator:
         groups: ExtensionFactory | None = None,
         pools: ExtensionFactory | None = None,
         states: StateAccess | None = None,
+        registry: ResourceRegistry | None = None,
         routing: RoutingSettings = RoutingSettings(),  # noqa: B008 - frozen
         agent: AgentFactory | None = None,
         receivers: Receivers = Receivers(),  # noqa: B008 - frozen
@@ -124,6 +126,7 @@ class Operator:
             traced=receivers.tracer is not None,
             ephemeral_storage=ephemeral_storage,
             pools=pools is not None,
+            registry=registry,
         )
         self._resource_status = ResourceStatusWriter(self.cluster, ResourceSecrets(self.cluster).ensure)
         self.metrics = self._metrics()
@@ -412,6 +415,7 @@ async def operate(
         groups=groups,
         pools=pools,
         states=states,
+        registry=ResourceRegistry(client, process.namespace, now),
         agent=agent,
         receivers=receivers,
         fallback=FallbackImage(client, process.fallback_image, own),

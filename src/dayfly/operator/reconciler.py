@@ -40,6 +40,7 @@ from dayfly.operator.pods.log_follower import LogFollowers
 from dayfly.operator.pods.namespaces import Namespaces, RunnerConfigMap
 from dayfly.operator.pods.pod_builder import PodBuilder
 from dayfly.operator.pods.step_slots import DEFAULT_LIMIT, StepSlots
+from dayfly.operator.records.registry import ResourceRegistry
 from dayfly.operator.refusals import is_down
 from dayfly.operator.retries import RequestKey, Retries, attempt
 from dayfly.operator.routes.previews import Previews
@@ -79,12 +80,13 @@ class Reconciler:
         traced: bool,
         ephemeral_storage: str = "",
         pools: bool = False,
+        registry: ResourceRegistry | None = None,
     ) -> None:
         """Create the parts of a host.
 
         `ended` is called after the end of each run. `limit` is the default limit of concurrent steps of a namespace.
         `traced` adds a trace context to steps. `ephemeral_storage` is a step's default limit on its node's disk. With
-        `pools`, pool members can provide resources.
+        `pools`, pool members can provide resources. `registry` makes tokens of resources, and records their ends.
         """
         self._cluster = cluster
         self._ended = ended
@@ -103,9 +105,8 @@ class Reconciler:
         previews = Previews(cluster, routing.edge, labels)
         self.sweeper = OrphanSweeper(cluster, pods, self.targets, forks, routes)
         namespaces = Namespaces(cluster.client, runner, cluster.now)
-        builder = PodBuilder(
-            cluster, namespaces, runner, senders, states, traced=traced, ephemeral_storage=ephemeral_storage
-        )
+        storage: dict[str, Any] = {"ephemeral_storage": ephemeral_storage, "registry": registry}
+        builder = PodBuilder(cluster, namespaces, runner, senders, states, traced=traced, **storage)
         seen: dict[str, Any] = {"pods": pods, "followers": self.followers, "builder": builder, "states": states}
         steps = StepObserver(cluster, outputs=self._outputs, **seen)
         common: dict[str, Any] = {**seen, "fallback": fallback, "slots": self.slots}
@@ -122,7 +123,7 @@ class Reconciler:
             self.executors.add(AcquireExecutor(cluster, self.latest_report))
         self._holders = HolderEntries(cluster)
         self._observer = Observer(cluster, targets=self.targets, executors=self.executors, slots=self.slots)
-        self._effects = Effects(cluster, targets=self.targets, executors=self.executors)
+        self._effects = Effects(cluster, targets=self.targets, executors=self.executors, registry=registry)
 
     def latest_scene(self, run: str) -> Scene | None:
         """Return the scene of the run's latest turn, with the current ledger and objections."""

@@ -6,10 +6,17 @@ only copy it.
 
 import hashlib
 import hmac
-from typing import Final
+from typing import Final, NamedTuple
 
 KEY_BYTES: Final = 32
 _MAC_LENGTH: Final = 32
+
+
+class HostIdentity(NamedTuple):
+    """The name of a home or cluster in tokens, and the key that makes them."""
+
+    host: str
+    key: bytes
 
 
 def resource_token(key: bytes, host: str, resource_id: str) -> str:

@@ -26,6 +26,9 @@ OF_A_RUN = frozenset(
 SPOKEN = frozenset(
     {"sandboxes", "routegroups", "resourcepools", "poolmembers", "resources", "resourceplugins", "lifecyclehooks"}
 )  # kinds whose status an operator writes
+OWN_SECRETS = frozenset(
+    {"dayfly.dev/agent", "dayfly.dev/resource-key", "dayfly.dev/resource-records", "dayfly.dev/leak-check"}
+)  # the operator's own, in its namespace
 LABELLED = frozenset({"namespaces", "resourceplugins"})  # kinds on which an operator only sets one label
 UNGUARDED = frozenset({"events", "leases"})  # no other user has these names, and nothing depends on them
 IN_USE = "dayfly.dev/in-use"
@@ -90,8 +93,8 @@ class ChangeChecks:
         if item is None or (change.method != "POST" and item["metadata"]["uid"] != change.uid):
             return  # no object exists, so the server refuses the request
         meta = item["metadata"]
-        if (change.plural, item.get("type")) == ("secrets", "dayfly.dev/agent"):
-            return  # the operator's own
+        if change.plural == "secrets" and item.get("type") in OWN_SECRETS and meta["namespace"] == "dayfly-system":
+            return
         if change.plural in OF_A_RUN:
             owners = [each for each in meta.get("ownerReferences", []) if each["kind"] == "Run"]
             label = meta.get("labels", {}).get(RUN_LABEL)

@@ -40,10 +40,12 @@ from dayfly.operator.main import Operator
 from dayfly.operator.pods.images import FallbackImage, WebhookSenders
 from dayfly.operator.pods.namespaces import RunnerConfigMap
 from dayfly.operator.pods.step_slots import DEFAULT_LIMIT
+from dayfly.operator.records.registry import ResourceRegistry
 from dayfly.operator.sandboxes.extension import SandboxesExtension
 
 GROUP = "dayfly.dev"
 API = f"{GROUP}/v1alpha1"
+HOME = "dayfly-system"
 KINDS = (
     custom(GROUP, "v1alpha1", "runs", "Run", namespaced=False, status=False),
     custom(GROUP, "v1alpha1", "objectlifecyclemethods", "ObjectLifecycleMethods", namespaced=False, status=False),
@@ -94,6 +96,7 @@ class Process:
             hooks=world.hooks,
             groups=world.groups,
             pools=world.pools,
+            registry=ResourceRegistry(client, HOME, clock.now) if world.has_registry else None,
             agent=world.agent(self) if world.agent else None,
             receivers=world.receivers,
             fallback=fallback,
@@ -145,6 +148,8 @@ class World:
         self.hooks: ExtensionFactory | None = HooksExtension
         self.groups: ExtensionFactory | None = None
         self.pools: ExtensionFactory | None = None
+        self.has_registry = False
+        """Whether operators make tokens of resources and record their ends."""
         self.claim_steps = True
         self.invariants: list[Callable[[], list[str]]] = []
         self.agent: Callable[[Process], AgentFactory] | None = None
@@ -203,6 +208,11 @@ class World:
     def namespace(self, name: str, annotations: dict[str, str] | None = None, **labels: str) -> None:
         meta = {"name": name, "labels": labels, "annotations": annotations or {}}
         self.ask("POST", "/api/v1/namespaces", {"metadata": meta})
+
+    def keep_records(self) -> None:
+        """Let operators make tokens of resources, and record the ends of resources."""
+        self.has_registry = True
+        self.namespace(HOME)
 
     def grant(self, name: str, **metadata: dict[str, str]) -> None:
         """As an administrator: set labels or annotations of a namespace."""
@@ -338,7 +348,9 @@ class World:
             "resources",
             "steplogs",
         )
+        own = {"dayfly.dev/resource-key", "dayfly.dev/resource-records", "dayfly.dev/leak-check"}
         left = [(plural, item) for plural in kinds for item in self.cluster.objects(plural)]
+        left = [(plural, item) for plural, item in left if item.get("type") not in own]
         left += [("pods", pod) for pod in self.pods()]
         left += [(plural, item) for plural in ("deployments", "services", "pods") for item in self.forks.all(plural)]
         left += [("routes", item) for item in self.gateways.ours()]

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dayfly.plan.leaks.records import expected_resource
 from dayfly.plan.leaks.verdict import Evidence, ExpectedResource, RunState
 from dayfly.spec.host_errors import RunDamagedError
-from dayfly.spec.lifecycle import LifecycleEvent, unit_id
 from dayfly.spec.resource_token import verified_host
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from dayfly.embedded.ledger import SqliteLedger, StoredRun
-    from dayfly.embedded.resource_records import HostIdentity, ResourceRecord
     from dayfly.plan.leaks.listing import InventoryItem
+    from dayfly.plan.leaks.records import ResourceRecord
     from dayfly.spec.lifecycle import StepOrigin
+    from dayfly.spec.resource_token import HostIdentity
 
 
 def gather_evidence(
@@ -32,8 +33,8 @@ def gather_evidence(
     for id_, has_token in tokens.items():
         record = records.get(id_)
         state = RunState.CLOSED if id_ in deleting else _run_state(reader, record)
-        plugin, ended_at = (record.plugin, record.ended_at) if record is not None else ("", 0)
-        found[id_] = Evidence(state, plugin, ended_at, has_token)
+        known = record.evidence(state, has_token=has_token) if record is not None else None
+        found[id_] = known or Evidence(state, has_token=has_token)
     return found
 
 
@@ -45,8 +46,7 @@ def expected_resources(reader: SqliteLedger, origin: StepOrigin) -> list[Expecte
     for record in reader.records.living(origin.publisher, origin.plugin, origin.inventory):
         stored = _load(reader, record.run)
         if stored is not None and stored.run.closed is None:
-            name = f"{stored.run.target.name}/{record.resource}"
-            found.append(ExpectedResource(record.id, name, record.plugin, _made_at(stored, record.resource)))
+            found.append(expected_resource(record, stored.run, stored.documents))
     return found
 
 
@@ -69,16 +69,3 @@ def _load(reader: SqliteLedger, run: str) -> StoredRun | None:
         return reader.load(run)
     except RunDamagedError:
         return None
-
-
-def _made_at(stored: StoredRun, resource: str) -> int:
-    """Return when all create steps of a resource had succeeded, in Unix milliseconds; 0 if they have not."""
-    ends = []
-    for document in stored.documents:
-        for event in (LifecycleEvent.PRE_START, LifecycleEvent.POST_START) if document.resource == resource else ():
-            for unit in document.units(event):
-                record = stored.run.unit(unit_id(resource, unit.name))
-                if record.outcome != "succeeded":
-                    return 0
-                ends.append(record.ended_at)
-    return max(ends, default=0)

@@ -5,42 +5,37 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from dayfly.embedded.leak_tables import LeakDefinition, LeakState, StoredList
+from dayfly.embedded.leak_tables import LeakDefinition
 from dayfly.embedded.leaks.evidence import expected_resources, gather_evidence
 from dayfly.lib.clock import clock_offset_ms, now_ms
 from dayfly.lib.tasks import cancel_and_wait
 from dayfly.link import wire
 from dayfly.link.wire import Verdict
-from dayfly.plan.leaks.listing import InventoryItem, parse_log
-from dayfly.plan.leaks.lists import add_list
-from dayfly.plan.leaks.verdict import (
-    CheckRules,
-    CompleteList,
-    Finding,
-    LeakVerdict,
-    are_distant,
-    count_deletable,
-    find_verdicts,
-    list_distance_ms,
-    plan_digest,
-    select_deletions,
-    shown_findings,
+from dayfly.plan.leaks.lists import join_logs, without_jumps
+from dayfly.plan.leaks.sweep import (
+    LeakState,
+    LedgerFacts,
+    begin_sweep,
+    compare_list,
+    describe_check,
+    record_deletions,
+    seconds_until_due,
 )
 from dayfly.spec.host_errors import HostUnavailableError, RunDamagedError
-from dayfly.spec.leak_check import DELETE
-from dayfly.spec.leak_report import LeakDeletion, LeakFinding, LeakReport
+from dayfly.spec.leak_report import LeakDeletion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping
 
     from dayfly.embedded.engine import Engine
     from dayfly.embedded.leaks.leak_runs import LeakRuns
+    from dayfly.plan.leaks.listing import InventoryItem
+    from dayfly.spec.leak_report import LeakReport
     from dayfly.spec.lifecycle import Lifecycle
 
 log = logging.getLogger(__name__)
@@ -156,25 +151,8 @@ class LeakCheckScheduler:
         if found is None:
             return None
         definition, state = found
-        findings = [_from_wire(each) for each in state.findings]
-        return LeakReport(
-            name=name,
-            spec=definition.spec,
-            plugin=definition.plugin,
-            number=state.number,
-            swept_at=state.swept_at,
-            listed_at=state.lists[0].began_at if state.lists else 0,
-            error=state.error,
-            counts=dict(Counter(each.verdict for each in state.findings)),
-            findings=tuple(map(_to_wire, shown_findings(findings))),
-            plan=plan_digest(findings),
-            left=state.left,
-            deleted=state.deleted,
-            deletions=self._reader.leaks.deletions(name),
-            applied=state.applied,
-            applied_plan=state.applied_plan,
-            applied_number=state.applied_number,
-        )
+        report = describe_check(name, definition.spec, definition.plugin, state, is_sweeping=False)
+        return msgspec.structs.replace(report, deletions=self._reader.leaks.deletions(name))
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
@@ -197,7 +175,7 @@ class LeakCheckScheduler:
                 found = self._reader.leaks.load(name)
                 if found is None:
                     return
-                delay = _seconds_until_due(*found, now_ms())
+                delay = seconds_until_due(found[0].spec, found[1], now_ms())
             except (HostUnavailableError, RunDamagedError) as error:
                 log.warning("leak check %s waits: %s", name, error)
             with contextlib.suppress(TimeoutError):
@@ -221,13 +199,10 @@ class LeakCheckScheduler:
         order = self._plans.pop(name, None)
         self._sweeping.add(name)
         try:
-            began, number = now_ms(), state.number + 1
+            began = now_ms()
             self._offsets.setdefault(name, {})[began] = clock_offset_ms()
             items, error = await self._list(definition)
-            state = msgspec.structs.replace(state, number=number, swept_at=began, error=error, deleted=())
-            if order is not None:
-                applied = "nothing was deleted: there is no list"
-                state = msgspec.structs.replace(state, applied=applied, applied_plan=order.plan, applied_number=number)
+            state = begin_sweep(state, began, error, order.plan if order is not None else "")
             if error:
                 self._offsets[name].pop(began)
             else:
@@ -242,13 +217,7 @@ class LeakCheckScheduler:
         error, logs = await self._runs.execute(definition.name, definition.inventory)
         if error:
             return (), f"the inventory has failed: {error}"
-        items: list[InventoryItem] = []
-        for each in logs:
-            listing = parse_log(each)
-            if not listing.is_complete:
-                return (), f"the list cannot be used: {listing.error}"
-            items += listing.items
-        return tuple(items), ""
+        return join_logs(logs)
 
     async def _compare(
         self,
@@ -259,61 +228,28 @@ class LeakCheckScheduler:
     ) -> LeakState:
         """Return the state with the verdicts about a list, after the deletion of orphans."""
         spec, origin = definition.spec, definition.inventory.origin
-        known = [CompleteList(each.began_at, each.items, each.first_seen) for each in state.lists]
-        known = self._without_jumps(definition, known, state.swept_at)
-        lists = add_list(known, state.swept_at, items, spec.grace_ms)
-        evidence = gather_evidence(self._reader, items, self._deleting)
-        expected = expected_resources(self._reader, origin)
-        rules = CheckRules(origin.plugin, spec.grace_ms)
-        previous = lists[1] if len(lists) > 1 else None
-        findings = find_verdicts(lists[0], previous, evidence, expected, rules, now_ms())
-        chosen, left, deletes = [], 0, definition.deletes
-        if order is not None and order.plan == plan_digest(findings):
-            chosen, applied = [*dict.fromkeys(each.id for each in findings if each.is_deletable)], "done"
-            deletes = deletes | order.deletes if order.spec == spec else deletes
-        else:
-            applied = "nothing was deleted: the orphans have changed since the plan was made"
-            if spec.action == DELETE and state.left:  # a person has not decided yet
-                left = count_deletable(findings) if are_distant(lists, spec.grace_ms) else state.left
-            elif spec.action == DELETE and order is None:
-                chosen, left = select_deletions(findings, len(items))
-        plan = order.plan if order is not None else ""
-        deleted, findings = await self._delete(definition, deletes, findings, chosen, plan)
-        return msgspec.structs.replace(
-            state,
-            lists=tuple(StoredList(each.began_at, each.items, dict(each.first_seen)) for each in lists),
-            findings=tuple(map(_to_wire, findings)),
-            left=left,
-            deleted=tuple(deleted),
-            applied=applied if order is not None else state.applied,
-        )
-
-    def _without_jumps(self, definition: LeakDefinition, known: list[CompleteList], began: int) -> list[CompleteList]:
-        """Return the known lists, except lists that are distant only because the clock was set forward."""
-        offsets, distance = self._offsets[definition.name], list_distance_ms(definition.spec.grace_ms)
-        kept = []
-        for each in known:
-            passed = began - each.began_at
-            jump = offsets[began] - offsets.get(each.began_at, offsets[began])  # unknown after a restart
-            if passed < distance or passed - jump >= distance:
-                kept.append(each)
-        living = {began, *(each.began_at for each in kept)}
+        offsets = self._offsets[definition.name]
+        known = without_jumps(state.complete_lists(), state.swept_at, offsets, spec.grace_ms)
+        living = {state.swept_at, *(each.began_at for each in known)}
         self._offsets[definition.name] = {at: offset for at, offset in offsets.items() if at in living}
-        return kept
+        evidence = gather_evidence(self._reader, items, self._deleting)
+        facts = LedgerFacts(evidence, expected_resources(self._reader, origin))
+        state, chosen = compare_list(spec, origin.plugin, state, known, items, facts, now_ms())
+        more = order.deletes if order is not None and order.spec == spec else {}
+        plan = order.plan if order is not None else ""
+        return await self._delete(definition, definition.deletes | more, state, chosen, plan)
 
     async def _delete(
         self,
         definition: LeakDefinition,
         deletes: Mapping[str, Lifecycle],
-        findings: Sequence[Finding],
-        ids: Iterable[str],
+        state: LeakState,
+        chosen: Mapping[str, str],
         plan: str,
-    ) -> tuple[list[str], list[Finding]]:
-        """Delete resources. Return their IDs, and the findings with the reasons why the others were not deleted."""
+    ) -> LeakState:
+        """Delete the chosen resources, by their plugins. Return the state with the result."""
         deleted, errors = [], {}
-        plugins = {each.id: each.plugin for each in findings if each.is_deletable}
-        for id_ in ids:
-            plugin = plugins[id_]
+        for id_, plugin in chosen.items():
             document = deletes.get(plugin)
             if document is None:
                 errors[id_] = f"the check has no delete steps of {plugin}"
@@ -333,8 +269,7 @@ class LeakCheckScheduler:
                 await self._end_deletion(definition.name, id_)
                 deleted.append(id_)
                 log.info("leak check %s has deleted the items of %s with %s", definition.name, id_, plugin)
-        kept = [each for each in findings if each.id not in deleted]
-        return deleted, [_with_error(each, errors.get(each.id, "")) for each in kept]
+        return record_deletions(state, deleted, errors)
 
     def _begin_deletion(self, definition: LeakDefinition, deletion: LeakDeletion) -> bool:
         """Record a deletion if nothing has changed since the verdict. The transaction of its run's birth calls it."""
@@ -348,37 +283,3 @@ class LeakCheckScheduler:
 
     async def _end_deletion(self, name: str, id_: str) -> None:
         await self._engine.writer.run(lambda: self._engine.ledger.leaks.end_deletion(name, id_))
-
-
-def _seconds_until_due(definition: LeakDefinition, state: LeakState, now: int) -> float:
-    """Return the seconds until the next sweep; at most one interval, whatever the clock does."""
-    every = definition.spec.every_ms
-    return min(max(state.swept_at + every - now, 0), every) / 1000
-
-
-def _with_error(finding: Finding, error: str) -> Finding:
-    return finding._replace(reason=f"{finding.reason}; {error}") if error and finding.is_deletable else finding
-
-
-def _to_wire(finding: Finding) -> LeakFinding:
-    return LeakFinding(
-        verdict=finding.verdict.value,
-        id=finding.id,
-        name=finding.name,
-        reason=finding.reason,
-        plugin=finding.plugin,
-        created=finding.created,
-        deletable=finding.is_deletable,
-    )
-
-
-def _from_wire(finding: LeakFinding) -> Finding:
-    return Finding(
-        LeakVerdict(finding.verdict),
-        finding.id,
-        finding.name,
-        finding.reason,
-        finding.plugin,
-        finding.created,
-        is_deletable=finding.deletable,
-    )

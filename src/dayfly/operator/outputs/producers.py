@@ -43,9 +43,15 @@ async def find_producer(cluster: ClusterWatches, run: RunObject, document: Lifec
     return await find_producer(cluster, found, above, step.unit)
 
 
-def member_resource_id(run: RunObject, documents: Iterable[Lifecycle], resource: str) -> str | None:
-    """Return the ID of the resource that a pool member provides; None for any other resource, also with a parent."""
-    found = find_acquisitions(each for each in documents if each.resource == resource).get(resource)
+def given_resource_id(run: RunObject, documents: Iterable[Lifecycle], resource: str) -> str | None:
+    """Return the ID of a resource that its document gives, or that a pool member provides.
+
+    It is None for any other resource, also for one with a parent: its ID is derived from its run.
+    """
+    own = [each for each in documents if each.resource == resource]
+    if own and own[0].resource_id is not None:
+        return own[0].resource_id
+    found = find_acquisitions(own).get(resource)
     if found is None or found.template.sharing is not None or not (ref := found.member(run.ledger)):
         return None
     return resource_id(MemberRef.parse(ref).uid, found.template.resource)

@@ -15,16 +15,19 @@ from dayfly.execute.work_order import CannotRenderError
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.fork_values import fork_evaluator
 from dayfly.operator.cluster.objects import RunObject, run_owner_reference
-from dayfly.operator.outputs.producers import find_producer, member_resource_id
+from dayfly.operator.outputs.producers import find_producer, given_resource_id
 from dayfly.operator.pods import input_pins
 from dayfly.operator.pods.images import NoSenderError, WebhookSenders
 from dayfly.operator.pods.namespaces import Namespaces, RunnerConfigMap
 from dayfly.operator.pods.plugin_reads import PluginReads
+from dayfly.operator.records.registry import ResourceRegistry
+from dayfly.operator.records.resource_key import BrokenKeyError
 from dayfly.operator.states.state_access import NoStatesError, StateAccess
 from dayfly.plan.reasons import Reason
 from dayfly.plan.run_trace import traceparent
 from dayfly.plan.sealed import Plan, SealedStep, sensitive_inputs
 from dayfly.plan.world import AttemptKey
+from dayfly.spec.identity import resource_id
 from dayfly.spec.lifecycle import Kind, Unit
 
 # Tolerance for the start deadline of a peer's pod.
@@ -48,10 +51,12 @@ class PodBuilder:
         *,
         traced: bool,
         ephemeral_storage: str = "",
+        registry: ResourceRegistry | None = None,
     ) -> None:
         """`traced` adds a trace context to steps, so that their spans have a parent.
 
         `ephemeral_storage` is the default limit on a step's use of its node's disk, as a Kubernetes quantity.
+        `registry` makes the tokens of resources; without it steps have none.
         """
         self._cluster = cluster
         self._namespaces = namespaces
@@ -61,6 +66,7 @@ class PodBuilder:
         self._states = states
         self._traced = traced
         self._ephemeral_storage = ephemeral_storage
+        self._registry = registry
 
     async def build(
         self,
@@ -197,12 +203,14 @@ class PodBuilder:
             for name, source in read.sources.items()
         }
         limits = step.unit.timeouts
+        identity = given_resource_id(run, plan.documents, step.resource)
         return PodAttempt(
             run=run.ledger.uid,
             run_name=run.metadata.name,
             owner=run_owner_reference(run),
             resource=step.resource,
-            resource_id=member_resource_id(run, plan.documents, step.resource),
+            resource_id=identity,
+            resource_token=await self._token(run, step.resource, identity),
             unit=unit,
             number=number,
             inputs=inputs,
@@ -217,6 +225,16 @@ class PodBuilder:
             reads=input_pins.pin_label(run, step, forks),
             ephemeral_storage=self._ephemeral_storage,
         )
+
+    async def _token(self, run: RunObject, resource: str, identity: str | None) -> str:
+        """Return the token of a resource; empty for hooks and lists, because no record could prove their things."""
+        identity = resource_id(run.ledger.uid, resource) if identity is None else identity
+        if self._registry is None or not resource or not identity:
+            return ""
+        try:
+            return await self._registry.token(identity)
+        except BrokenKeyError as error:
+            raise RefusedPodError(str(error)) from None
 
 
 def _created(stored: dict[str, Any]) -> int:

@@ -1,0 +1,213 @@
+"""One sweep of a check: its stored state, what follows from a complete list, and its report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from dayfly.plan.leaks.listing import InventoryItem
+from dayfly.plan.leaks.lists import add_list
+from dayfly.plan.leaks.verdict import (
+    CheckRules,
+    CompleteList,
+    Evidence,
+    ExpectedResource,
+    Finding,
+    LeakVerdict,
+    are_distant,
+    count_deletable,
+    find_verdicts,
+    plan_digest,
+    select_deletions,
+    shown_findings,
+)
+from dayfly.spec.leak_check import DELETE, LeakCheckSpec
+from dayfly.spec.leak_report import LeakFinding, LeakReport
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+# The result of a plan that was applied.
+APPLIED = "done"
+
+
+class StoredList(msgspec.Struct, frozen=True):
+    """A complete list: when it began, its items, and when each was listed for the first time, by name."""
+
+    began_at: int
+    items: tuple[InventoryItem, ...]
+    first_seen: dict[str, int]
+
+
+class LeakState(msgspec.Struct, frozen=True, kw_only=True):
+    """The findings of a check. `lists` has at most two complete lists, the newest first.
+
+    While `left` is not 0, the check waits for a plan of a person. The `applied` fields are the result of the latest
+    plan.
+    """
+
+    number: int = 0
+    swept_at: int = 0
+    error: str = ""
+    lists: tuple[StoredList, ...] = ()
+    findings: tuple[LeakFinding, ...] = ()
+    left: int = 0
+    deleted: tuple[str, ...] = ()
+    applied: str = ""
+    applied_plan: str = ""
+    applied_number: int = 0
+
+    def complete_lists(self) -> list[CompleteList]:
+        """Return the stored lists as the verdicts need them."""
+        return [CompleteList(each.began_at, each.items, each.first_seen) for each in self.lists]
+
+
+class LedgerFacts(NamedTuple):
+    """Evidence by resource ID, and the expected resources, read from the ledger after a list had ended."""
+
+    evidence: Mapping[str, Evidence]
+    expected: Sequence[ExpectedResource]
+
+
+class Comparison(NamedTuple):
+    """The state after a list, before any deletion, and the resource IDs to delete with their plugins, in order."""
+
+    state: LeakState
+    chosen: dict[str, str]
+
+
+def begin_sweep(state: LeakState, began_at: int, error: str, plan: str) -> LeakState:
+    """Return the state after a list that began at `began_at`, before its verdicts. `plan` is the plan to apply."""
+    number = state.number + 1
+    state = msgspec.structs.replace(state, number=number, swept_at=began_at, error=error, deleted=())
+    if not plan:
+        return state
+    applied = "nothing was deleted: there is no list"
+    return msgspec.structs.replace(state, applied=applied, applied_plan=plan, applied_number=number)
+
+
+def compare_list(
+    spec: LeakCheckSpec,
+    plugin: str,
+    state: LeakState,
+    known: Sequence[CompleteList],
+    items: tuple[InventoryItem, ...],
+    facts: LedgerFacts,
+    now: int,
+) -> Comparison:
+    """Return what follows from a complete list.
+
+    Args:
+        spec: The spec of the check.
+        plugin: The name of its plugin.
+        state: The state after `begin_sweep`. If its latest plan is of this sweep, that plan is applied.
+        known: The former lists that prove something.
+        items: The list.
+        facts: The facts from the ledger, read after the list.
+        now: The current time.
+    """
+    lists = add_list(known, state.swept_at, items, spec.grace_ms)
+    previous = lists[1] if len(lists) > 1 else None
+    rules = CheckRules(plugin, spec.grace_ms)
+    findings = find_verdicts(lists[0], previous, facts.evidence, facts.expected, rules, now)
+    ids: list[str] = []
+    plan = state.applied_plan if state.applied_number == state.number else ""
+    left, applied = 0, state.applied
+    if plan and plan == plan_digest(findings):
+        ids, applied = [*dict.fromkeys(each.id for each in findings if each.is_deletable)], APPLIED
+    else:
+        if plan:
+            applied = "nothing was deleted: the orphans have changed since the plan was made"
+        if spec.action == DELETE and state.left:  # a person has not decided yet
+            left = count_deletable(findings) if are_distant(lists, spec.grace_ms) else state.left
+        elif spec.action == DELETE and not plan:
+            ids, left = select_deletions(findings, len(items))
+    plugins = {each.id: each.plugin for each in findings if each.is_deletable}
+    stored = tuple(StoredList(each.began_at, each.items, dict(each.first_seen)) for each in lists)
+    after = msgspec.structs.replace(
+        state, lists=stored, findings=tuple(map(to_wire, findings)), left=left, applied=applied
+    )
+    return Comparison(after, {id_: plugins[id_] for id_ in ids})
+
+
+def record_deletions(state: LeakState, deleted: Collection[str], errors: Mapping[str, str]) -> LeakState:
+    """Return the state after deletions. `errors` are the reasons why other resources were not deleted."""
+    kept = [_from_wire(each) for each in state.findings if each.id not in deleted]
+    findings = tuple(to_wire(_with_error(each, errors.get(each.id, ""))) for each in kept)
+    return msgspec.structs.replace(state, findings=findings, deleted=tuple(deleted))
+
+
+def count_changed(before: LeakState, after: LeakState) -> LeakState:
+    """Return the state of a check that was changed during a sweep: only what has become of its plan is kept.
+
+    `before` is the stored state, `after` the state of the sweep.
+    """
+    counted = msgspec.structs.replace(before, number=before.number + 1)
+    if after.applied_number == before.applied_number:
+        return counted
+    return msgspec.structs.replace(
+        counted,
+        applied="the check was changed during the deletion; make a new plan",
+        applied_plan=after.applied_plan,
+        applied_number=counted.number,
+    )
+
+
+def seconds_until_due(spec: LeakCheckSpec, state: LeakState, now: int) -> float:
+    """Return the seconds until the next sweep; at most one interval, whatever the clock does."""
+    every = spec.every_ms
+    return min(max(state.swept_at + every - now, 0), every) / 1000
+
+
+def describe_check(name: str, spec: LeakCheckSpec, plugin: str, state: LeakState, *, is_sweeping: bool) -> LeakReport:
+    """Return the report about a check."""
+    findings = [_from_wire(each) for each in state.findings]
+    return LeakReport(
+        name=name,
+        spec=spec,
+        plugin=plugin,
+        number=state.number,
+        is_sweeping=is_sweeping,
+        swept_at=state.swept_at,
+        listed_at=state.lists[0].began_at if state.lists else 0,
+        error=state.error,
+        counts=dict(Counter(each.verdict for each in state.findings)),
+        findings=tuple(map(to_wire, shown_findings(findings))),
+        plan=plan_digest(findings),
+        left=state.left,
+        deleted=state.deleted,
+        applied=state.applied,
+        applied_plan=state.applied_plan,
+        applied_number=state.applied_number,
+    )
+
+
+def to_wire(finding: Finding) -> LeakFinding:
+    """Return a finding as it is stored and reported."""
+    return LeakFinding(
+        verdict=finding.verdict.value,
+        id=finding.id,
+        name=finding.name,
+        reason=finding.reason,
+        plugin=finding.plugin,
+        created=finding.created,
+        deletable=finding.is_deletable,
+    )
+
+
+def _with_error(finding: Finding, error: str) -> Finding:
+    return finding._replace(reason=f"{finding.reason}; {error}") if error and finding.is_deletable else finding
+
+
+def _from_wire(finding: LeakFinding) -> Finding:
+    return Finding(
+        LeakVerdict(finding.verdict),
+        finding.id,
+        finding.name,
+        finding.reason,
+        finding.plugin,
+        finding.created,
+        is_deletable=finding.deletable,
+    )
