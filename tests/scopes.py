@@ -44,6 +44,13 @@ LONGEST = (
     "tests/cluster/test_conformance.py",
     "tests/examples/test_lives.py",
     "tests/page/test_browser.py",
+    "tests/cli/test_with.py",
+    "tests/embedded/test_leaks.py",
+    "tests/examples/test_terraform.py",
+    "tests/operator/test_hostile_names.py",
+    "tests/kube/test_against_real.py",
+    "tests/cluster/test_object_examples.py",
+    "tests/cli/test_plugin_test.py",
 )
 # Each class of these tests is a scope and takes minutes. A worker has one cluster for all of them.
 CLUSTERS = "tests/cluster/"
