@@ -1,7 +1,8 @@
-"""HTTPS_PROXY, NO_PROXY and private CAs: for both clients, and for the connection of an operator to its server."""
+"""HTTPS_PROXY, NO_PROXY and private CAs: for both clients, the operator's server, and receivers of CloudEvents."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import json
@@ -13,16 +14,20 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from dayfly.cli.event_receiver import Poster, parse_receiver
 from dayfly.client import DayflyError, RetryPolicy
 from dayfly.client.address import Address, resolve
+from dayfly.client.loop_io import LoopIo
 from dayfly.client.proxies import find_proxy
+from dayfly.lib.delivery import DeliveryResult
 from dayfly.link.http import HttpConnection
 
+EVENT = b'{"id": "1"}'
 NAME = "dayfly.test"  # only the proxy knows where it is
 
 
 class Server(BaseHTTPRequestHandler):
-    """Answers each request with an empty list, over TLS."""
+    """Answers each request with an empty list, over TLS, and records what is posted."""
 
     protocol_version = "HTTP/1.1"
 
@@ -33,6 +38,11 @@ class Server(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
+
+    def do_POST(self):
+        self.server.posted.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(204)
+        self.end_headers()
 
     def log_message(self, *_):
         pass
@@ -106,6 +116,7 @@ def proxy(authority, monkeypatch):
     context.load_cert_chain(authority / "crt", authority / "key")
     with running(Server, context) as server, running(Proxy) as found:
         found.target, found.asked, found.status = server.server_address, [], 200
+        found.posted = server.posted = []
         found.url = "http://{}:{}".format(*found.server_address)
         for name in ("https_proxy", "no_proxy", "NO_PROXY"):
             monkeypatch.delenv(name, raising=False)
@@ -168,3 +179,57 @@ async def test_operator_reaches_its_server_through_the_proxy(proxy, authority):
         await connection.close()
     assert response.status == 200
     assert proxy.asked == [(f"{NAME}:443", "")]
+
+
+class ClosableIo(LoopIo):
+    """Closes its connections at the end of a test, which the server of a receiver never does."""
+
+    def __init__(self):
+        super().__init__()
+        self.pipes = []
+
+    async def connect(self, to, timeout):  # noqa: ASYNC109 # as an Io has it
+        self.pipes.append(await super().connect(to, timeout))
+        return self.pipes[-1]
+
+
+@pytest.fixture
+async def poster(proxy):
+    io = ClosableIo()
+    yield lambda url=f"https://{NAME}/in?team=pay": Poster(parse_receiver(url, frozenset()), io)
+    for pipe in io.pipes:
+        pipe.close()
+    await asyncio.sleep(0)  # the event loop closes them
+
+
+async def test_receiver_of_events_is_reached_through_the_proxy(proxy, poster):
+    post = poster()
+    assert [await post(EVENT), await post(EVENT)] == [DeliveryResult()] * 2
+    assert proxy.posted == [("/in?team=pay", EVENT)] * 2
+    assert proxy.asked == [(f"{NAME}:443", "")], "one tunnel serves both events"
+
+
+async def test_event_that_the_proxy_refuses_is_resent_later(proxy, poster):
+    proxy.status = 407
+    found = await poster()(EVENT)
+    assert (found.may_retry, proxy.posted) == (True, [])
+    for part in ("HTTPS_PROXY", "407", NAME):
+        assert part in found.problem
+    proxy.status = 200
+    assert await poster()(EVENT) == DeliveryResult()
+
+
+async def test_receiver_with_an_unknown_authority_gets_no_event(proxy, poster, monkeypatch, tmp_path):
+    (tmp_path / "none").touch()
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none"))
+    found = await poster()(EVENT)
+    assert (found.may_retry, proxy.posted) == (True, [])
+    assert f"the certificate of https://{NAME} is not trusted" in found.problem
+
+
+async def test_receiver_on_this_machine_is_reached_without_the_proxy(proxy, poster):
+    with running(Server) as server:
+        server.posted = []
+        assert await poster(f"http://127.0.0.1:{server.server_port}/in")(EVENT) == DeliveryResult()
+        assert server.posted == [("/in", EVENT)]
+    assert proxy.asked == []
