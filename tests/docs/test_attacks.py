@@ -32,10 +32,10 @@ class Row(NamedTuple):
     cell: str
 
 
-def attack_table(page: str) -> list[Row]:
-    """Return the rows of all tables of the page."""
+def attack_table(page: str, head: str = HEAD) -> list[Row]:
+    """Return the rows of all tables of the page. `head` is the head of their first column."""
     rows = [line.removeprefix("| ").removesuffix(" |").split(" | ") for line in page.splitlines() if line[:2] == "| "]
-    return [Row(actor, attack, _PATH.findall(cell), cell) for actor, attack, _, cell in rows if actor != HEAD]
+    return [Row(actor, attack, _PATH.findall(cell), cell) for actor, attack, _, cell in rows if actor != head]
 
 
 @functools.cache

@@ -68,10 +68,51 @@ def test_copies_share_a_template_whose_outputs_stay_hidden(home: Home, postgres:
     assert databases(postgres) == ["golden"]
 
 
-def test_failed_template_fails_the_copy_with_its_reason(home: Home, postgres: dict[str, str], tmp_path: Path):
+def test_template_accepts_no_connections(home: Home, postgres: dict[str, str]):
+    """PostgreSQL copies no database that has connections."""
+    home.dayfly("apply", *PLUGINS, "-f", str(HERE / "sandbox.yaml"))
+    with connect(postgres) as connection:
+        [(name,)] = connection.execute("SELECT datname FROM pg_database WHERE datname ~ '^golden_'").fetchall()
+    with pytest.raises(psycopg.OperationalError, match="not currently accepting connections"):
+        connect({**postgres, "PGDATABASE": name})
+
+
+def test_other_sql_has_another_template(home: Home, postgres: dict[str, str], tmp_path: Path):
+    home.dayfly("apply", *PLUGINS, "-f", str(HERE / "sandbox.yaml"))
+    other = tmp_path / "other.yaml"
+    sql = "CREATE TABLE customer (id serial, name text); INSERT INTO customer (name) VALUES ('Edith')"
+    other.write_text((HERE / "sandbox.yaml").read_text().replace(DEMO, "other").replace("@{embed: ./golden.sql}", sql))
+    home.dayfly("apply", "-f", str(other))
+    assert customers(home, "other") == ["Edith", "Own"]
+    assert customers(home) == ["Ada", "Grace", "Own"]
+    assert databases(postgres) == [DEMO, "golden", "golden", "other"]
+
+
+def test_copy_in_use_is_removed_with_its_role(home: Home, postgres: dict[str, str]):
+    home.dayfly("apply", *PLUGINS, "-f", str(HERE / "sandbox.yaml"))
+    roles = "SELECT rolconnlimit FROM pg_roles WHERE rolname = %s"
+    with connect(postgres) as admin, psycopg.connect(home.outputs(DEMO)["db/grant.url"], autocommit=True) as user:
+        role = (user.info.user,)
+        assert admin.execute(roles, role).fetchall() == [(20,)]
+        user.execute("BEGIN")
+        user.execute("LOCK TABLE customer")
+        home.dayfly("sandbox", "delete", DEMO)
+        with pytest.raises(psycopg.OperationalError):
+            user.execute("SELECT 1")
+        assert admin.execute(roles, role).fetchall() == []
+    assert databases(postgres) == ["golden"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "reason"),
+    [("SELECT 1", "created no table"), ("CREATE TABLE a (); SELECT 1 / 0", "division by zero")],
+)
+def test_failed_template_fails_the_copy_with_its_reason(
+    home: Home, postgres: dict[str, str], tmp_path: Path, sql: str, reason: str
+):
     broken = tmp_path / "broken.yaml"
-    broken.write_text((HERE / "sandbox.yaml").read_text().replace("@{embed: ./golden.sql}", "SELECT 1"))
+    broken.write_text((HERE / "sandbox.yaml").read_text().replace("@{embed: ./golden.sql}", sql))
     home.dayfly("apply", *PLUGINS, "-f", str(broken), code=1)
-    assert "created no table" in home.dayfly("logs", DEMO)
+    assert reason in home.dayfly("logs", DEMO)
     until(lambda: databases(postgres) == [], "the failed template is removed")
     home.dayfly("sandbox", "delete", DEMO)
