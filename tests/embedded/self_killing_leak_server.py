@@ -179,7 +179,9 @@ class Schedule:
     async def add_foreign(self) -> None:
         """Add an item of another owner: a random ID, a copy of our tags, or a name that differs by one character."""
         other = "".join(self.random.choices("0123456789abcdef", k=26))
-        owned = sorted(name for name in self.cloud.names() - self.state.foreign if name.startswith("item-"))
+        deleting = {f"item-{identity(uid)}" for uid, (_, kind) in self.state.ended.items() if kind == "delete"}
+        # The delete steps of these sandboxes may still run, and select by tag unless they are precise.
+        owned = sorted(self.cloud.names() - self.state.foreign - (set() if self.account.is_precise else deleting))
         kind = self.random.randrange(3) if owned else 0
         if kind == 0:
             name = f"item-{other}"

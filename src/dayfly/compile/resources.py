@@ -168,8 +168,7 @@ def _check_required(instance: Instance) -> None:
 
 def _check_unused(instance: Instance) -> None:
     """Refuse a param that no step reads."""
-    parent = instance.spec.parent
-    taken = dict(instance.read_params()) | (parent.read_params() if parent is not None else {})
+    taken = instance.spec.params()
     for name in instance.resource.params:
         if name not in taken:
             problem = f"no step of {_described(instance)} reads it; {suggest(name, taken)}"

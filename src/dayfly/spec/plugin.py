@@ -298,7 +298,7 @@ class PluginSpec(WireStruct, frozen=True, kw_only=True):
     def params(self) -> dict[str, ParamRule]:
         """Return the rules for its params, in the order of the first step that reads each, then those of its parent."""
         found: dict[str, ParamRule] = {}
-        for step in (*self.create, *self.delete):
+        for step in (*self.create, *self.delete, *self.inventory):
             for wanted in step.inputs:
                 if wanted.value_from_sandbox:
                     rule = found.setdefault(wanted.name, ParamRule(step.name))
