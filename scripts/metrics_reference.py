@@ -11,6 +11,7 @@ import yaml
 
 from dayfly.operator.monitoring.metrics import GAUGE_HELP, Metrics
 from dayfly.server.api.pool_metrics import METRICS
+from dayfly.server.leaks.leak_metrics import METRICS as LEAK_METRICS
 from dayfly.spec.kinds import RunSpec
 from dayfly.spec.run import Phase
 
@@ -32,7 +33,8 @@ Each replica of the operator serves its metrics at `:8080/metrics` in the text f
 `dayfly-operator` in `dayfly-system` selects the replicas. No metric contains the name of a sandbox or a namespace, or a
 value of a user.
 
-A [server](../guides/server.md), also that of `dayfly up`, has metrics of [pools](../guides/pools.md) only.
+A [server](../guides/server.md), also that of `dayfly up`, has metrics of [pools](../guides/pools.md) and
+[leak checks](../guides/leaks.md) only.
 `GET /api/v2/meta/health` returns 503 while its database is unavailable, and the metrics `dayfly_server_*` of each
 cluster report the connection.
 
@@ -48,8 +50,10 @@ The metrics `dayfly_server_*` exist only if the operator [connects to a server](
 
 ## Metrics of a server
 
-`GET /api/v2/orgs/ORG/metrics` returns the metrics of an organisation's pools. It needs a key with at least the role
-`viewer`. A key with a scope gets the pools in its scope. A pool has no metrics until its host has reported it.
+`GET /api/v2/orgs/ORG/metrics` returns the metrics of an organisation's pools and leak checks. It needs a key
+with at least the role `viewer`. A key with a scope gets the pools in its scope, and no leak checks. Pools and checks
+have no metrics until their host has reported them. The server queries hosts about leak checks every ten seconds, and
+hosts in clusters every minute.
 
 | metric | type | labels | meaning |
 |---|---|---|---|
@@ -68,12 +72,13 @@ def render_page() -> str:
     """Return the page as Markdown."""
     groups = yaml.safe_load(ALERTS.read_text())["groups"]
     rules = "".join(_rule(rule) for group in groups for rule in group["rules"])
-    return HEAD + "".join(_rows()) + SERVER_HEAD + "".join(_pool_rows()) + ALERTS_HEAD + rules
+    return HEAD + "".join(_rows()) + SERVER_HEAD + "".join(_server_rows()) + ALERTS_HEAD + rules
 
 
-def _pool_rows() -> Iterator[str]:
-    for metric in sorted(METRICS):
-        labels = ", ".join(f"`{label}`" for label in ("cluster", "pool", metric.label) if label)
+def _server_rows() -> Iterator[str]:
+    found = [(metric, "pool") for metric in METRICS] + [(metric, "check") for metric in LEAK_METRICS]
+    for metric, subject in sorted(found):
+        labels = ", ".join(f"`{label}`" for label in ("cluster", subject, metric.label) if label)
         yield f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |\n"
 
 
@@ -99,8 +104,8 @@ def _labels(metric: Metric) -> list[str]:
 def _rule(rule: dict[str, Any]) -> str:
     texts = rule["annotations"]
     meaning = re.sub(r"{{ \$value[^}]*}}", "N", f"{texts['summary']} {texts['description']}")
-    meaning = meaning.replace("{{ $labels.pool }}", "NAME")
-    meaning = re.sub(r"(?<![`\w])(kubectl [^;:]*?|dayfly (?:get|why|logs|pool) [^;:]*?)(?=;|$)", r"`\1`", meaning)
+    meaning = meaning.replace("{{ $labels.pool }}", "NAME").replace("{{ $labels.check }}", "NAME")
+    meaning = re.sub(r"(?<![`\w])(kubectl [^;:]*?|dayfly (?:get|why|logs|pool|leaks) [^;:]*?)(?=;|$)", r"`\1`", meaning)
     meaning = re.sub(r"docs/guides/([\w-]+\.md)", r"[\1](../guides/\1)", meaning)
     severity, expression = rule["labels"]["severity"], rule["expr"].replace("|", r"\|")
     return f"| `{rule['alert']}` | {severity} | `{expression}` | {rule['for']} | {meaning} |\n"

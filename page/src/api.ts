@@ -31,6 +31,16 @@ export function mayChangePools(): boolean {
   return may("member") && !session?.scoped;
 }
 
+/** Whether the key may see leak checks: a list has things of all sandboxes. */
+export function maySeeLeakChecks(): boolean {
+  return session !== null && !session.scoped && !session.place;
+}
+
+/** Whether the key may sweep and delete orphans. */
+export function mayChangeLeakChecks(): boolean {
+  return may("member") && maySeeLeakChecks();
+}
+
 export async function request<T>(method: string, path: string, body?: unknown, signal?: AbortSignal, headers: Record<string, string> = {}): Promise<T> {
   return (await send<T>(method, path, body, signal, headers)).found;
 }

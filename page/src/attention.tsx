@@ -15,6 +15,7 @@ const KINDS: Record<Concern["kind"], [title: string, state: string]> = {
   failed: ["Failed", "failed"],
   silent: ["Silent cluster", "warning"],
   held: ["Blocked", "trouble"],
+  leak: ["Leaks", "warning"],
   unknown: ["Outcome unknown", "unknown"],
   ignored: ["Partly ignored", "warning"],
   expiring: ["About to expire", "trouble"],
@@ -64,7 +65,7 @@ function One({ concern, now }: { concern: Concern; now: number }): JSX.Element {
   const [title, state] = KINDS[concern.kind];
   const unit = ["unknown", "stuck", "held"].includes(concern.kind) ? (concern.units?.[0] ?? "") : "";
   const uid = concern.uid ?? "";
-  const view = concern.pool ? ["pools", concern.pool] : concern.group ? ["routegroups", concern.group] : ["sandboxes", concern.sandbox ?? ""];
+  const view = concern.check ? ["leaks", concern.check] : concern.pool ? ["pools", concern.pool] : concern.group ? ["routegroups", concern.group] : ["sandboxes", concern.sandbox ?? ""];
   const name = view[1] ?? "";
   const [asked, setAsked] = useState<Asked | null>(null);
   const offers = useMemo<Offers>(
@@ -76,7 +77,7 @@ function One({ concern, now }: { concern: Concern; now: number }): JSX.Element {
       <p class="what">
         <State state={state}>{title}</State>{" "}
         {name ? (
-          <a href={href(view, concern.pool ? {} : { unit, uid })}>
+          <a href={href(view, concern.pool || concern.check ? {} : { unit, uid })}>
             <Text>{concern.subject}</Text>
           </a>
         ) : (
@@ -105,7 +106,7 @@ function One({ concern, now }: { concern: Concern; now: number }): JSX.Element {
           ))}
         </p>
       )}
-      <Offering.Provider value={concern.pool || !name ? null : offers}>
+      <Offering.Provider value={concern.pool || concern.check || !name ? null : offers}>
         <Advice next={concern.next ?? ""} unit={concern.units?.[0] ?? ""} />
       </Offering.Provider>
       {asked && (

@@ -2,9 +2,10 @@
 import { render, type JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Attention, useConcerns, type Concerns } from "./attention";
-import { Refused, plainCluster, request, signedIn, words } from "./api";
+import { Refused, maySeeLeakChecks, plainCluster, request, signedIn, words } from "./api";
 import { GroupView } from "./group";
 import { GroupList } from "./groups";
+import { LeakCheckList, LeakCheckView } from "./leaks";
 import { List } from "./list";
 import { useLive, type Live } from "./live";
 import { Hosts } from "./hosts";
@@ -70,6 +71,7 @@ const VIEWS: [string, string][] = [
   ["sandboxes", "Sandboxes"],
   ["routegroups", "Route groups"],
   ["pools", "Pools"],
+  ["leaks", "Leaks"],
   ["attention", "Needs attention"],
   ["plugins", "Plugins"],
   ["hosts", "Hosts"],
@@ -109,7 +111,7 @@ function SignedIn({ session, place }: { session: Session; place: Place }): JSX.E
           <img src="/page/dayfly.svg" alt="" width="24" height="24" /> Dayfly
         </a>
         <nav aria-label="Views">
-          {VIEWS.filter(([path]) => !["hosts", "routegroups"].includes(path) || !session.place).map(([path, title]) => (
+          {VIEWS.filter(([path]) => isOffered(path, session)).map(([path, title]) => (
             <a key={path} href={href([path])} aria-current={path === view ? "page" : undefined}>
               {title}
               {path === "attention" && concerns.found?.length ? <span class="badge">{concerns.found.length}</span> : null}
@@ -141,6 +143,10 @@ function SignedIn({ session, place }: { session: Session; place: Place }): JSX.E
   );
 }
 
+function isOffered(view: string, session: Session): boolean {
+  return view === "leaks" ? maySeeLeakChecks() : !["hosts", "routegroups"].includes(view) || !session.place;
+}
+
 /** The context and namespace of a cluster's page. */
 function whereabouts({ context, namespace }: { context: string; namespace: string }): string {
   return `${context}, ${namespace || "all namespaces"}`;
@@ -154,6 +160,7 @@ function View({ view, place, live, concerns }: { view: string; place: Place; liv
   if (view === "routegroups" && name) return <GroupView key={`${name} ${uid}`} name={name} place={place} live={live} />;
   if (view === "routegroups") return <GroupList live={live} place={place} />;
   if (view === "pools") return name ? <PoolView key={name} name={name} live={live} /> : <PoolList live={live} place={place} />;
+  if (view === "leaks" && maySeeLeakChecks()) return name ? <LeakCheckView key={name} name={name} /> : <LeakCheckList />;
   if (view === "attention") return <Attention {...concerns} />;
   if (view === "plugins") return <Plugins place={place} />;
   if (view === "hosts" && !plainCluster()) return <Hosts live={live} concerns={concerns.found ?? []} />;

@@ -1190,7 +1190,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Return metrics of all pools for Prometheus. */
+        /** Return metrics of pools and leak checks. */
         get: operations["get-orgs-org-metrics"];
         put?: never;
         post?: never;
@@ -6632,7 +6632,10 @@ export interface operations {
     };
     "get-orgs-org-leakchecks": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Include the findings and their cost; true by default. */
+                findings?: boolean;
+            };
             header?: never;
             path: {
                 /** @description The organisation; `dayfly up` has only `local`. */

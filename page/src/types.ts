@@ -14,6 +14,8 @@ export type PoolExplanation = Schemas["PoolExplanation"];
 export type Listed = Pick<Pool, "name" | "createdAt" | "spec" | "progress" | "namespace"> & {
   status: Pick<Pool["status"], "ready" | "reason" | "message"> & { scheduledDeleteTime?: string | null };
 };
+export type LeakCheck = Schemas["LeakCheck"];
+export type LeakFinding = Schemas["LeakFinding"];
 export type Report = Schemas["Report"];
 export type Unit = Schemas["Unit"];
 export type Plan = Schemas["CompilePreview"];

@@ -17,6 +17,7 @@ from dayfly.operator.agent.agent import Agent
 from dayfly.operator.main import Operator
 from dayfly.operator.pods.namespaces import RunnerConfigMap
 from dayfly.server.api.pool_metrics import METRICS
+from dayfly.server.leaks.leak_metrics import METRICS as LEAK_METRICS
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy" / "monitoring"
@@ -44,7 +45,7 @@ def operator_metrics() -> set[str]:
 
 def server_metrics() -> set[str]:
     """Return the names of all metrics of a server."""
-    return metrics_in(" ".join(metric.name for metric in METRICS))
+    return metrics_in(" ".join(metric.name for metric in (*METRICS, *LEAK_METRICS)))
 
 
 def metrics_in(expression: str) -> set[str]:
@@ -103,6 +104,14 @@ SERIES: dict[str, list[tuple[str, str]]] = {
         ('dayfly_pool_requests_total{pool="a", result="miss"}', "0+1x60"),
     ],
     "DayflyPoolMembersStuck": [('dayfly_pool_members_stuck{pool="a"}', "1x60")],
+    "DayflyLeaks": [
+        ('dayfly_leak_findings{check="a", verdict="orphan"}', "1x60"),
+        ('dayfly_leak_findings{check="a", verdict="missing"}', "0x60"),
+    ],
+    "DayflyLeakListOld": [
+        ('dayfly_leak_list_age_seconds{check="a"}', "10801x60"),
+        ('dayfly_leak_interval_seconds{check="a"}', "3600x60"),
+    ],
 }
 """Series that make each alert fire: a value each minute for an hour."""
 CALM = [
@@ -117,6 +126,10 @@ CALM = [
     ('dayfly_pool_requests_total{pool="a", result="hit"}', "0+9x60"),
     ('dayfly_pool_requests_total{pool="a", result="miss"}', "0+1x60"),
     ('dayfly_pool_members_stuck{pool="a"}', "0x60"),
+    ('dayfly_leak_findings{check="a", verdict="held"}', "5x60"),
+    ('dayfly_leak_findings{check="a", verdict="orphan"}', "0x60"),
+    ('dayfly_leak_list_age_seconds{check="a"}', "10800x60"),
+    ('dayfly_leak_interval_seconds{check="a"}', "3600x60"),
 ]
 
 

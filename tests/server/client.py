@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from tests.server.fake_host import Encoded, FakeHost
 
 from dayfly.server.access import callers
-from dayfly.server.api import pool_metrics
 from dayfly.server.app import create_app, prepare, serve
 from dayfly.server.db.store import Store
 from dayfly.server.http import openapi
+from dayfly.server.http.prometheus import CONTENT_TYPE
 from dayfly.server.http.route_table import API
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Client:
         finally:
             connection.close()
         is_metrics = path.endswith("metrics") and answer.status == 200
-        assert answer.headers["content-type"] == (pool_metrics.CONTENT_TYPE if is_metrics else "application/json")
+        assert answer.headers["content-type"] == (CONTENT_TYPE if is_metrics else "application/json")
         _check_declared(method, path if path.startswith("/") else f"{ORG}/{path}", answer.status)
         return answer
 

@@ -465,3 +465,12 @@ class TestPools:
         await pooled.app.state.sync.sweep()
         await pooled.publish()
         assert not await pooled.store.all_orgs().read(lambda rows: event_rows.read_known_ids(rows, [uid]))
+
+
+async def test_stored_events_of_leak_checks_are_sent(world):
+    await world.put("demo")
+    await world.publish()
+    body = json.dumps({"subject": "items", "type": "x.found", "id": "u/1/found"})
+    event = event_rows.NewEvent("u/1/found", "u", 1, 1, body)
+    await world.store.for_org("local").write(lambda rows: event_rows.save(rows, [event]))
+    assert [subject for subject, *_ in await world.publish()] == ["items"]

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 
 import msgspec
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from tests.server.client import KEY, ORG
 from tests.server.fake_host import FakeHost
 from tests.server.lossy_link import call
-from tests.server.test_cloud_event_publisher import Joined
+from tests.server.test_cloud_event_publisher import TAKEN, Joined
 from tests.server.test_leak_checks import CHECK, FakeChecks, bucket, check
 
+from dayfly.lib.clock import now_ms
 from dayfly.server.access import callers
 from dayfly.server.app import create_app
 from dayfly.server.db.store import Store
 from dayfly.server.db.tables import audit as audit_table
+from dayfly.server.db.tables import cloud_events
+from dayfly.server.events import event_rows
+from dayfly.server.events.cloud_event_publisher import EventReceiver
 from dayfly.server.leaks import leak_sync
+from dayfly.server.leaks.leak_metrics import METRICS
 from dayfly.server.leaks.leak_sync import LeakSync
 from dayfly.server.records import leak_records
 from dayfly.server.records.leak_records import LeakRecord
@@ -75,6 +82,7 @@ def deletion(sequence: int, id_: str = "a1", **changes: object) -> LeakDeletion:
     return LeakDeletion(sequence=sequence, id=id_, plugin="bucket@1.0.0", **changes)
 
 
+RECEIVER = EventReceiver(post=lambda _body: asyncio.sleep(0, TAKEN), name="receiver")
 ORPHAN = LeakFinding(verdict="orphan", id="a1", name="x")
 
 
@@ -188,6 +196,72 @@ async def test_hostile_host_changes_only_its_own_checks(world):
     found = await world.audited()
     assert len(found) == leak_sync.MAX_DELETIONS
     assert all(text.isprintable() and len(text) < 768 for _, _, text in found)
+
+
+async def test_metrics_have_findings_age_and_deletions(world):
+    await world.make()
+    world.report(counts={"orphan": 2, "held": 3}, listed_at=now_ms() - 5_000, deletions=(deletion(1),))
+    await world.sync.run_round()
+    families = {each.name: each for each in text_string_to_metric_families(await world.call("GET", "metrics"))}
+    assert {each.documentation for each in families.values()} >= {metric.help for metric in METRICS}
+    found = {each.labels["verdict"]: each.value for each in families["dayfly_leak_findings"].samples}
+    assert found == {"orphan": 2, "held": 3, "ending": 0, "missing": 0, "foreign": 0, "unknown": 0}
+    (age,) = families["dayfly_leak_list_age_seconds"].samples
+    assert age.labels == {"cluster": "local", "check": "items"}
+    assert age.value >= 5
+    assert families["dayfly_leak_interval_seconds"].samples[0].value == 3600
+    assert families["dayfly_leak_deletions"].samples[0].value == 1
+    scoped = (await world.call("POST", "keys", {"name": "ci", "role": "viewer", "scope": ["name:ci-*"]}))["key"]
+    assert 'check="' not in await world.call("GET", "metrics", key=scoped)
+
+
+async def pending(world):
+    """Return the stored events, the oldest first."""
+    rows = await world.store.for_org("local").read(lambda found: list(found.execute(found.select(cloud_events))))
+    return [json.loads(row.body) for row in sorted(rows, key=lambda row: (row.at, row.id))]
+
+
+async def test_new_leaks_and_deletions_are_events(world):
+    world.sync = LeakSync(world.store, world.links, RECEIVER, now=lambda: world.clock[0])
+    await world.make()
+    world.report(counts={"orphan": 1}, findings=(ORPHAN,))
+    await world.sync.run_round()
+    world.report(counts={"orphan": 1}, findings=(ORPHAN,))
+    await world.sync.run_round()
+    world.clock[0] += 10
+    other = msgspec.structs.replace(ORPHAN, name="y")
+    world.report(counts={"orphan": 1, "missing": 1}, findings=(other,), deleted=("a1",))
+    await world.sync.run_round()
+    first, found, deleted = await pending(world)
+    assert [each["name"] for each in first["data"]["things"]] == ["x"]
+    assert [each["name"] for each in found["data"]["things"]] == ["y"]
+    assert (found["type"], found["subject"], found["data"]["count"]) == ("dev.dayfly.leak.found", "items", 1)
+    assert (deleted["type"], deleted["data"]["things"]) == ("dev.dayfly.leak.deleted", [{"id": "a1"}])
+    assert len({first["id"], found["id"], deleted["id"]}) == 3
+    assert found["source"] == "urn:dayfly:organisation:local:cluster:local"
+
+
+async def test_leaks_have_their_event_once_there_is_room(world, monkeypatch):
+    world.sync = LeakSync(world.store, world.links, RECEIVER, now=lambda: world.clock[0])
+    await world.make()
+    monkeypatch.setattr(event_rows, "MAX_PENDING", 0)
+    world.report(counts={"orphan": 1}, findings=(ORPHAN,))
+    await world.sync.run_round()
+    assert await pending(world) == []
+    monkeypatch.undo()
+    world.report(counts={"orphan": 1}, findings=(ORPHAN,))
+    await world.sync.run_round()
+    assert [each["type"] for each in await pending(world)] == ["dev.dayfly.leak.found"]
+
+
+async def test_event_of_many_leaks_lists_a_limited_number(world):
+    world.sync = LeakSync(world.store, world.links, RECEIVER, now=lambda: world.clock[0])
+    await world.make()
+    many = tuple(msgspec.structs.replace(ORPHAN, name=str(number)) for number in range(500))
+    world.report(counts={"orphan": 500}, findings=many)
+    await world.sync.run_round()
+    (event,) = await pending(world)
+    assert (event["data"]["count"], len(event["data"]["things"])) == (500, 20)
 
 
 async def test_leaks_are_hidden_from_scoped_keys_and_other_orgs(world):

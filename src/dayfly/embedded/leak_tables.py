@@ -23,7 +23,7 @@ CREATE TABLE leak_deletion (
 CREATE INDEX leak_deletion_of_check ON leak_deletion (check_name, sequence);
 """
 KEPT_DELETIONS: Final = 1_000
-"""How many deletions of a check are kept. A sweep has no more of them, because a plan has no more things."""
+"""The maximum number of kept deletions of a check. A sweep has no more, because a plan has no more things."""
 
 
 class LeakDefinition(msgspec.Struct, frozen=True, kw_only=True):

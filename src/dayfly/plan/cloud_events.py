@@ -1,4 +1,4 @@
-"""CloudEvents for sandboxes and pools: which events they have now, and their content.
+"""CloudEvents for sandboxes, pools and leak checks: which events they have now, and their content.
 
 An event's id depends only on the run and the revision of its spec, or on the pool and its pause or failed member. A
 receiver recognises a repeated event by its id, even if another process sends it.
@@ -6,7 +6,7 @@ receiver recognises a repeated event by its id, even if another process sends it
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dayfly.plan.reasons import Reason
@@ -14,6 +14,7 @@ from dayfly.spec.report import FAILED
 from dayfly.spec.run import Phase
 
 if TYPE_CHECKING:
+    from dayfly.spec.leak_report import LeakReport
     from dayfly.spec.report import RunReport
 
 TYPE = "dev.dayfly.sandbox."
@@ -23,6 +24,10 @@ CONTENT_TYPE = "application/cloudevents+json"
 KINDS = ("ready", "failed", "stuck", "expiring")
 
 
+LEAK_TYPE = "dev.dayfly.leak."
+FOUND, DELETED = LEAK_KINDS = ("found", "deleted")
+# An event lists no more things; a receiver gets the others from the API.
+MAX_THINGS = 20
 PAUSED, RESUMED, MEMBER_FAILED = POOL_KINDS = ("paused", "resumed", "memberfailed")
 # The reasons of a pause.
 _PAUSES = (Reason.FAILING, Reason.PAUSED, Reason.DRAINED)
@@ -105,6 +110,28 @@ def pool_cloud_event(event: PoolEvent, *, source: str, name: str, cluster: str) 
             "reason": event.reason,
             "message": event.message,
             "member": event.member,
+        },
+    }
+
+
+def leak_cloud_event(
+    kind: str, id_: str, report: LeakReport, things: Sequence[Mapping[str, str]], *, source: str
+) -> dict[str, Any]:
+    """Return one event of a leak check in structured mode. `things` are the new leaks, or what was deleted."""
+    return {
+        "specversion": "1.0",
+        "id": id_,
+        "source": source,
+        "type": f"{LEAK_TYPE}{kind}",
+        "subject": report.name,
+        "datacontenttype": "application/json",
+        "data": {
+            "name": report.name,
+            "namespace": "",
+            "cluster": report.spec.cluster,
+            "plugin": report.plugin,
+            "count": len(things),
+            "things": [dict(each) for each in things[:MAX_THINGS]],
         },
     }
 

@@ -108,7 +108,9 @@ def create_app(
     """
     closing, local = asyncio.Event(), LocalBaselines(store, org, baseline_hosts)
     secrets = SecretStores(store, org, secret_stores if loopback else {})
-    services = _Services(store, _create_links(org, hosts, store.notifier), agents or AgentService(store), secrets)
+    services = _Services(
+        store, _create_links(org, hosts, store.notifier), agents or AgentService(store), secrets, receiver
+    )
     publisher = services.create_publisher(receiver) if receiver else None
     clusters = Clusters(store, {org: hosts}, version)
     stored_keys = StoredKeys(store)
@@ -138,7 +140,14 @@ def create_app(
 class _Services:
     """The services for sandboxes, route groups and resource pools, and their synchronisation with hosts."""
 
-    def __init__(self, store: Store, links: Links, agents: AgentService, secrets: SecretStores) -> None:
+    def __init__(
+        self,
+        store: Store,
+        links: Links,
+        agents: AgentService,
+        secrets: SecretStores,
+        receiver: EventReceiver | None,
+    ) -> None:
         self._store, self._links, self._agents = store, links, agents
         agents.set_links(links)
         self.sync = HostSync(store, links)
@@ -147,7 +156,7 @@ class _Services:
         self._groups = RunService(store, links, self.sync, self._strategy)
         self._pools = RunService(store, links, self.sync, PoolStrategy(store, links, self.sync))
         self._session_sweep = SessionSweep(store, self._sandboxes)
-        self._leak_sync = LeakSync(store, links)
+        self._leak_sync = LeakSync(store, links, receiver)
         self._sweep = GroupSweep(store, links, self.sync, self._groups, self._strategy)
 
     def create_publisher(self, receiver: EventReceiver) -> CloudEventPublisher:

@@ -1,6 +1,6 @@
-"""Prometheus metrics of an organisation's pools, as their hosts report them.
+"""Return Prometheus metrics of an organisation: of its pools, as their hosts report them, and of its leak checks.
 
-They have the names of pools, so a key is required, and its scope applies.
+They have names of pools and checks, so a key is required, and its scope applies.
 """
 
 from __future__ import annotations
@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from starlette.responses import Response
 
+from dayfly.lib.clock import now_ms
 from dayfly.plan.reasons import Reason
 from dayfly.server.access import callers
 from dayfly.server.http.handler import serve
+from dayfly.server.http.prometheus import CONTENT_TYPE, metric_lines
+from dayfly.server.leaks import leak_metrics
+from dayfly.server.records import leak_records
 from dayfly.server.records.run_records import POOLS, read_page
 
 if TYPE_CHECKING:
@@ -25,7 +29,6 @@ if TYPE_CHECKING:
     from dayfly.spec.report import PoolReport, RunReport
     from dayfly.spec.resource_pool import ResourcePoolSpec
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 CANNOT_END = (Reason.CLEANUP_STUCK, Reason.LEDGER_LOST)
 
 
@@ -86,12 +89,15 @@ class PoolMetrics:
         return [serve("/orgs/{org}/metrics", GET=self.scrape)]
 
     async def scrape(self, request: Request) -> Any:
-        """Return the metrics of the pools in the scope of the key, in the text format of Prometheus."""
+        """Return the metrics of pools in the scope of the key, and of leak checks for a key without a scope."""
         who = callers.get_caller(request)
-        records = await self._store.for_org(who.org).read(lambda rows: read_page(rows, POOLS))
+        records, checks = await self._store.for_org(who.org).read(
+            lambda rows: (read_page(rows, POOLS), leak_records.read_all(rows) if who.scope.is_whole else [])
+        )
         visible = [each for each in records if who.scope.includes(each)]
         states = await self._pools.query_states(visible, who.scope)
         text = render((each.cluster, each.name, states[each.uid].report) for each in visible)
+        text += leak_metrics.render(checks, now_ms())
         return Response(text, media_type=CONTENT_TYPE, headers={"Cache-Control": "no-store"})
 
 
@@ -103,13 +109,9 @@ def render(pools: Iterable[tuple[str, str, RunReport]]) -> str:
 
 
 def _lines(metric: PoolMetric, pools: list[tuple[str, str, RunReport, PoolReport]]) -> Iterator[str]:
-    yield f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.kind}\n"
-    for cluster, name, report, numbers in pools:
-        for value, number in metric.values(report, numbers).items():
-            labels = {"cluster": cluster, "pool": name, **({metric.label: value} if metric.label else {})}
-            written = ",".join(f'{label}="{_escape(text)}"' for label, text in labels.items())
-            yield f"{metric.name}{{{written}}} {float(number)}\n"
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    samples = (
+        ({"cluster": cluster, "pool": name, **({metric.label: value} if metric.label else {})}, number)
+        for cluster, name, report, numbers in pools
+        for value, number in metric.values(report, numbers).items()
+    )
+    return metric_lines(metric.name, metric.kind, metric.help, samples)

@@ -66,6 +66,10 @@ class EventReceiver(NamedTuple):
     name: str
     source: str = ""
 
+    def source_of(self, org: str, cluster: str) -> str:
+        """Return the source of events about a cluster."""
+        return self.source or f"urn:dayfly:organisation:{quote(org, safe='')}:cluster:{quote(cluster, safe='')}"
+
 
 class CloudEventPublisher:
     """Publishes the events of one server."""
@@ -117,7 +121,11 @@ class CloudEventPublisher:
         is_due = min(self._check_at.values(), default=now + 1) <= now
         if marker is not None and marker == self._marker and not (is_due or self._checks):
             return
-        found = await self._store.all_orgs().read(lambda rows: run_records.read_entries(rows, SANDBOXES, POOLS))
+        found, pending = await self._store.all_orgs().read(
+            lambda rows: (run_records.read_entries(rows, SANDBOXES, POOLS), event_rows.read_pending_orgs(rows))
+        )
+        for org in pending:  # leak checks also store events
+            self._sending.wake(org)
         if gone := self._checked.keys() - {entry.uid for entry in found}:
             for uid in gone:
                 del self._checked[uid]
@@ -270,8 +278,7 @@ class CloudEventPublisher:
             yield NewEvent(event.id, record.uid, event.at, 0, json.dumps(body))
 
     def _source(self, record: RunRecord[Any]) -> str:
-        source = f"urn:dayfly:organisation:{quote(record.org, safe='')}:cluster:{quote(record.cluster, safe='')}"
-        return self._to.source or source
+        return self._to.source_of(record.org, record.cluster)
 
     def _event_subject(self, record: RunRecord[SandboxSpec], state: RunState) -> EventSubject:
         return EventSubject(

@@ -82,6 +82,7 @@ _USAGE = {
     "until": QueryParameter("string", "End of the period, in RFC 3339; by default now."),
 }
 _FORCE = {"force": QueryParameter("boolean", "Whether to abandon the cleanup.")}
+_FINDINGS = {"findings": QueryParameter("boolean", "Include the findings and their cost; true by default.")}
 _MASKED = {"masked": QueryParameter("boolean", "Whether to leave out the values of sensitive outputs.")}
 _REPORT = {"after": QueryParameter("integer", "Wait for a report with a higher version."), "wait": _WAIT}
 _SINCE = {"sinceTime": QueryParameter("string", "Only lines since this time, in RFC 3339.")}
@@ -285,7 +286,9 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
         )
     },
     _POOL + "/drain": {"POST": RouteOperation(MEMBER, "Pause a pool and delete its unused members.", api.Pool)},
-    _ORG + "/leakchecks": {"GET": RouteOperation(VIEWER, "List all leak checks and their findings.", [api.LeakCheck])},
+    _ORG + "/leakchecks": {
+        "GET": RouteOperation(VIEWER, "List all leak checks and their findings.", [api.LeakCheck], _FINDINGS)
+    },
     _CHECK: {
         "GET": RouteOperation(VIEWER, "Return a leak check and its findings.", api.LeakCheck),
         "PUT": RouteOperation(MEMBER, "Create or change a leak check.", api.LeakCheck, body=forms.NewLeakCheck),
@@ -296,7 +299,7 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
             MEMBER, "List soon, and delete what a plan names.", api.LeakCheck, body=forms.SweepRequest
         )
     },
-    _ORG + "/metrics": {"GET": RouteOperation(VIEWER, "Return metrics of all pools for Prometheus.", forms.Metrics)},
+    _ORG + "/metrics": {"GET": RouteOperation(VIEWER, "Return metrics of pools and leak checks.", forms.Metrics)},
     _SANDBOX + "/changes": {"GET": RouteOperation(VIEWER, "Stream the changes of a sandbox.", forms.Events)},
     _POOL + "/changes": {"GET": RouteOperation(VIEWER, "Stream the changes of a pool.", forms.Events)},
     _GROUP + "/changes": {"GET": RouteOperation(VIEWER, "Stream the changes of a route group.", forms.Events)},

@@ -17,7 +17,7 @@ from dayfly.server.admin import audit
 from dayfly.server.catalog import plugins
 from dayfly.server.http.errors import RequestError, out_of_scope
 from dayfly.server.http.handler import serve
-from dayfly.server.http.request_data import read_json
+from dayfly.server.http.request_data import read_flag, read_json
 from dayfly.server.leaks.leak_forms import describe_report
 from dayfly.server.records import leak_records, resource_records
 from dayfly.server.records.leak_records import Author
@@ -66,7 +66,8 @@ class LeakCheckApi:
 
     async def list_all(self, request: Request) -> Any:
         _refuse_scope(request)
-        found = sorted((await self._find_all(request))[0].items())
+        is_brief = not read_flag(request, "findings", default=True)
+        found = sorted((await self._find_all(request, is_brief=is_brief))[0].items())
         return await self._describe(request, *(report for _, report in found))
 
     async def get(self, request: Request) -> Any:
@@ -169,23 +170,23 @@ class LeakCheckApi:
             raise RequestError(503, f"no host serves the cluster {found[name].spec.cluster} now")
         return link, found[name]
 
-    async def _find_all(self, request: Request) -> tuple[dict[str, LeakReport], list[str]]:
+    async def _find_all(self, request: Request, *, is_brief: bool = False) -> tuple[dict[str, LeakReport], list[str]]:
         """Return the checks of all hosts by name, and the clusters that do not answer."""
         org = callers.get_caller(request).org
         clusters = {id(self._links.get(org, each)): each for each in sorted(self._links.clusters(org))}
-        answers = await asyncio.gather(*(self._query(org, each) for each in clusters.values()))
+        answers = await asyncio.gather(*(self._query(org, each, is_brief=is_brief) for each in clusters.values()))
         found: dict[str, LeakReport] = {}
         for reports in answers:
             found |= {each.name: each for each in reports or ()}
         return found, [each for each, reports in zip(clusters.values(), answers, strict=True) if reports is None]
 
-    async def _query(self, org: str, cluster: str) -> tuple[LeakReport, ...] | None:
+    async def _query(self, org: str, cluster: str, *, is_brief: bool) -> tuple[LeakReport, ...] | None:
         """Return the checks of a host; None if it does not answer. An older operator has none."""
         link = self._links.get(org, cluster)
         if link is None:
             return None
         try:
-            return (await link.query(wire.LeaksQuery(), wire.Leaks)).reports
+            return (await link.query(wire.LeaksQuery(brief=is_brief), wire.Leaks)).reports
         except DocumentsRefusedError:
             return ()
         except (HostUnavailableError, HostFailedError):

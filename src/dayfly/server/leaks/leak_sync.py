@@ -7,7 +7,6 @@ on standby.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import uuid
 from typing import TYPE_CHECKING, Final
@@ -20,7 +19,7 @@ from dayfly.server.admin import audit
 from dayfly.server.admin.audit import Actor
 from dayfly.server.cpu_timer import run_round
 from dayfly.server.db.store import StoreError, WriteConflictError
-from dayfly.server.events import event_rows
+from dayfly.server.events import event_rows, leak_events
 from dayfly.server.records import leak_records
 from dayfly.server.records.leak_records import LeakRecord
 from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
     from dayfly.link.server_end import Link, Links
     from dayfly.server.db.rows import Rows
     from dayfly.server.db.store import Store
+    from dayfly.server.events.cloud_event_publisher import EventReceiver
+    from dayfly.server.events.event_rows import NewEvent
     from dayfly.spec.leak_report import LeakDeletion, LeakFinding, LeakReport
 
 ROUND_INTERVAL_S: Final = 10.0
@@ -45,7 +46,6 @@ LEASE_MS: Final = 30_000
 # A host cannot delay others with more checks, or fill the audit log faster than this.
 MAX_REPORTS: Final = 100
 MAX_DELETIONS: Final = 100
-_DIGEST_LENGTH: Final = 16
 _NAME_LENGTH: Final = 63
 _SHOWN_LENGTH: Final = 200
 
@@ -55,8 +55,10 @@ log = logging.getLogger(__name__)
 class LeakSync:
     """Queries the leak checks of all hosts in rounds."""
 
-    def __init__(self, store: Store, links: Links, *, now: Callable[[], int] = now_ms) -> None:
-        self._store, self._links, self._now = store, links, now
+    def __init__(
+        self, store: Store, links: Links, receiver: EventReceiver | None = None, *, now: Callable[[], int] = now_ms
+    ) -> None:
+        self._store, self._links, self._receiver, self._now = store, links, receiver, now
         self._name = uuid.uuid4().hex
         self._queried_at: dict[Link, int] = {}
 
@@ -164,8 +166,11 @@ class LeakSync:
             deletions=record.deletions + len(new),
             last_deletion=max(last, new[-1].sequence if new else record.last_deletion),
         )
-        if after != before:
-            await self._store.for_org(org).write(lambda rows: _save(rows, before, after, new))
+        if after == before:
+            return
+        source = self._receiver.source_of(org, record.cluster) if self._receiver is not None else ""
+        events = leak_events.new_events(record, report, findings or (), leaks, source, now) if source else []
+        await self._store.for_org(org).write(lambda rows: _save(rows, before, after, new, events))
 
     async def _delete(self, record: LeakRecord) -> None:
         def work(rows: Rows) -> None:
@@ -193,7 +198,7 @@ def has_leaks(report: LeakReport) -> bool:
 
 def leak_digests(findings: Iterable[LeakFinding]) -> set[str]:
     """Return a short digest of each leak."""
-    return {_digest(each) for each in findings if each.verdict in LEAKS}
+    return {leak_records.digest_leak(each) for each in findings if each.verdict in LEAKS}
 
 
 def encode_digests(digests: Iterable[str]) -> str:
@@ -201,20 +206,26 @@ def encode_digests(digests: Iterable[str]) -> str:
     return "[" + ",".join(f'"{each}"' for each in sorted(digests)) + "]"
 
 
-def _digest(finding: LeakFinding) -> str:
-    text = f"{finding.verdict}\n{finding.id}\n{finding.name}"
-    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:_DIGEST_LENGTH]
-
-
 def _may_have_new_leaks(report: LeakReport, record: LeakRecord | None) -> bool:
     """Return whether the findings of a report are needed: it has leaks, and is not the report of the record."""
     return has_leaks(report) and (record is None or record.report != leak_records.encode_report(report))
 
 
-def _save(rows: Rows, before: LeakRecord | None, after: LeakRecord, new: Sequence[LeakDeletion]) -> None:
-    """Store a record with the entries of its deletions, unless the stored one has changed since it was read."""
+def _save(
+    rows: Rows,
+    before: LeakRecord | None,
+    after: LeakRecord,
+    new: Sequence[LeakDeletion],
+    events: Sequence[NewEvent],
+) -> None:
+    """Store a record, its events and the entries of its deletions, unless the record has changed since it was read."""
     if leak_records.find(rows, after.cluster, after.name) != before:
         return
+    if events and event_rows.count_pending(rows) >= event_rows.MAX_PENDING:
+        # The leaks stay unreported, so that the next list has an event if they still exist.
+        after = after._replace(leaks=before.leaks if before is not None else "[]")
+    elif events:
+        event_rows.save(rows, events)
     leak_records.save(rows, after)
     for each in new:
         by_plan = each.plan == after.plan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Row
 
     from dayfly.server.db.rows import Rows
+    from dayfly.spec.leak_report import LeakFinding
 
+_DIGEST_LENGTH = 16
 _decode_report = msgspec.json.Decoder(LeakReport).decode
 _decode_leaks = msgspec.json.Decoder(tuple[str, ...]).decode
 
@@ -71,6 +74,12 @@ def encode_report(report: LeakReport) -> str:
     """Return the stored form of a report, without its findings and deletions."""
     stored = msgspec.structs.replace(report, findings=(), deletions=(), deleted=(), is_sweeping=False)
     return msgspec.json.encode(stored).decode()
+
+
+def digest_leak(finding: LeakFinding) -> str:
+    """Return a short digest by which a leak is recognised in later lists."""
+    text = f"{finding.verdict}\n{finding.id}\n{finding.name}"
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:_DIGEST_LENGTH]
 
 
 def read_all(rows: Rows) -> list[LeakRecord]:
