@@ -71,7 +71,21 @@ unmake() { # PLURAL WORDS: delete all objects of a kind after their cleanup
         exit 1
     fi
 }
+uncheck() { # delete all leak checks; a sweep that is under way ends first
+    found=$(names leakchecks 2>/dev/null || true)
+    [ -n "$found" ] || return 0
+    say "deleting leak checks, at most $timeout: $found"
+    "$kubectl" delete leakchecks.dayfly.dev --all --wait=false >/dev/null
+    "$kubectl" wait --for=delete leakchecks.dayfly.dev --all --timeout="$timeout" >/dev/null 2>&1 || true
+    left=$(names leakchecks)
+    if [ -n "$left" ]; then
+        say "leak checks whose sweep has not ended, so Dayfly is not removed: $left"
+        say "see why with: $kubectl get leakchecks.dayfly.dev -o wide"
+        exit 1
+    fi
+}
 ungroup() {
+    uncheck
     unmake routegroups "route groups"
     unmake resourcepools pools
 }
@@ -128,7 +142,7 @@ metadata: {name: dayfly-uninstall}
 spec:
   matchConstraints:
     resourceRules:
-    - {apiGroups: [dayfly.dev], apiVersions: ["*"], operations: [CREATE], resources: [sandboxes, routegroups, resourcepools, lifecyclehooks]}
+    - {apiGroups: [dayfly.dev], apiVersions: ["*"], operations: [CREATE], resources: [sandboxes, routegroups, resourcepools, lifecyclehooks, leakchecks]}
   validations:
   - expression: "false"
     message: "Dayfly is being taken out of this cluster; if it is not: kubectl delete validatingadmissionpolicy,validatingadmissionpolicybinding dayfly-uninstall"

@@ -27,6 +27,7 @@ TELLS = {
     "objectlifecyclemethods.dayfly.dev": ("TARGET",),
     "steplogs.dayfly.dev": ("SANDBOX", "STEPS"),
     "lifecyclehooks.dayfly.dev": ("KIND", "READY", "REASON", "OBJECTS"),
+    "leakchecks.dayfly.dev": ("PLUGIN", "REASON"),
     "routegroups.dayfly.dev": ("READY", "REASON"),
     "resourcepools.dayfly.dev": ("PLUGIN", "READY", "REASON"),
     "poolmembers.dayfly.dev": ("POOL",),
@@ -75,6 +76,7 @@ def test_kubectl_shows_how_a_thing_stands_and_since_when(shown):
     there = {kind: found for kind, found in shown.items() if found}
     assert set(there) >= {kind for kind in TELLS if kind.endswith("dayfly.dev")} - {
         "lifecyclehooks.dayfly.dev",
+        "leakchecks.dayfly.dev",
         "routegroups.dayfly.dev",
         "resourcepools.dayfly.dev",
         "poolmembers.dayfly.dev",

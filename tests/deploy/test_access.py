@@ -53,6 +53,7 @@ MEMBER = thing("dayfly.dev/v1alpha1", "PoolMember", "w-1", spec={"pool": "w", "t
 PLUGIN = thing("dayfly.dev/v1alpha1", "ResourcePlugin", "p.1.0.0", spec={"name": "p@1.0.0", "create": [SCRIPT]})
 _SELECTOR = {"apiVersion": "cluster.example.org/v1", "kind": "Machine"}
 HOOK = thing("dayfly.dev/v1alpha1", "LifecycleHook", "h", spec={"selector": _SELECTOR, "preStop": [SCRIPT]})
+CHECK = thing("dayfly.dev/v1alpha1", "LeakCheck", "things", spec={"plugin": "p"})
 OUTPUTS = thing("v1", "Secret", "o-x", type="dayfly.dev/outputs", stringData={"a": "b"})
 POD = thing("v1", "Pod", "p", spec=HARMLESS)
 _TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": POD["spec"]}
@@ -75,6 +76,7 @@ CARRIERS = {
     "resourcepools": (f"{DAYFLY}/namespaces/team/resourcepools", POOL),
     "resourceplugins": (f"{DAYFLY}/resourceplugins", PLUGIN),
     "lifecyclehooks": (f"{DAYFLY}/lifecyclehooks", HOOK),
+    "leakchecks": (f"{DAYFLY}/leakchecks", CHECK),
 }
 BY_PEOPLE = (
     "sandboxes",
@@ -82,6 +84,7 @@ BY_PEOPLE = (
     "resourcepools",
     "resourceplugins",
     "lifecyclehooks",
+    "leakchecks",
 )  # written by people, marked by the operator
 _SELECTED = {"selector": {"matchLabels": {"a": "b"}}, "template": _TEMPLATE}
 _ONCE = {"metadata": {"labels": {"a": "b"}}, "spec": POD["spec"] | {"restartPolicy": "Never"}}

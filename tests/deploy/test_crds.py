@@ -62,6 +62,7 @@ NAMESPACED = {"Sandbox": "sandboxes", "RouteGroup": "routegroups", "ResourcePool
 PLURALS = {
     "ResourcePlugin": "resourceplugins",
     "LifecycleHook": "lifecyclehooks",
+    "LeakCheck": "leakchecks",
     "Run": "runs",
     "ObjectLifecycleMethods": "objectlifecyclemethods",
 }

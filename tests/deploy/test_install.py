@@ -43,6 +43,8 @@ ClusterRole dayfly-operator: apiextensions.k8s.io/customresourcedefinitions get
 ClusterRole dayfly-operator: apps/deployments get,list,watch
 ClusterRole dayfly-operator: apps/replicasets list
 ClusterRole dayfly-operator: authentication.k8s.io/userextras/dayfly.dev/objects impersonate [true]
+ClusterRole dayfly-operator: dayfly.dev/leakchecks get,list,patch,watch
+ClusterRole dayfly-operator: dayfly.dev/leakchecks/status patch
 ClusterRole dayfly-operator: dayfly.dev/lifecyclehooks get,list,patch,watch
 ClusterRole dayfly-operator: dayfly.dev/lifecyclehooks/status patch
 ClusterRole dayfly-operator: dayfly.dev/objectlifecyclemethods create,delete,get,list,patch,update,watch
@@ -80,6 +82,7 @@ ClusterRole dayfly-runners: secrets create,delete,get
 ClusterRole dayfly-sandbox-editor: dayfly.dev/resourcepools create,delete,get,list,patch,update,watch
 ClusterRole dayfly-sandbox-editor: dayfly.dev/routegroups create,delete,get,list,patch,update,watch
 ClusterRole dayfly-sandbox-editor: dayfly.dev/sandboxes create,delete,get,list,patch,update,watch
+ClusterRole dayfly-viewer: dayfly.dev/leakchecks get,list,watch
 ClusterRole dayfly-viewer: dayfly.dev/lifecyclehooks get,list,watch
 ClusterRole dayfly-viewer: dayfly.dev/objectlifecyclemethods get,list,watch
 ClusterRole dayfly-viewer: dayfly.dev/poolmembers get,list,watch

@@ -33,6 +33,7 @@ case "$*" in
 "get rolebindings"*) cat bindings 2>/dev/null; true ;;
 "get runs"*hook*) cat owed 2>/dev/null; true ;;
 "get routegroups"*) cat groups 2>/dev/null; true ;;
+"get leakchecks"*) cat checks 2>/dev/null; true ;;
 "get resourcepools"*) cat pools 2>/dev/null; true ;;
 "get "*) ;;
 "delete sandboxes"*)
@@ -40,11 +41,12 @@ case "$*" in
     elif [ -e "sandboxes/$4:$5" ]; then cleanup "$4:$5"
     else case "$*" in *--ignore-not-found*) ;; *) echo "NotFound" >&2; exit 1 ;; esac; fi ;;
 "delete routegroups"*) [ -e stuck ] || rm -f groups ;;
+"delete leakchecks"*) [ -e operator ] || exit 1; [ -e stuck ] || rm -f checks ;;
 "delete resourcepools"*) [ -e stuck ] || rm -f pools ;;
 "delete "*crds/sandboxes.yaml)
     for each in sandboxes/*:*; do [ -e "$each" ] && cleanup "${each#*/}"; done; rm -f kind ;;
 "delete "*base/operator.yaml) rm -f operator ;;
-"apply "*) grep -q 'operations: \[CREATE\], resources: \[sandboxes, routegroups, resourcepools, lifecyclehooks\]' && touch applied ;;
+"apply "*) grep -q 'operations: \[CREATE\], resources: \[sandboxes, routegroups, resourcepools, lifecyclehooks, leakchecks\]' && touch applied ;;
 "create --dry-run=server "*) if [ -e barred ]; then exit 1; elif [ -e applied ]; then mv applied barred; fi ;;
 "delete "*dayfly-uninstall) rm -f barred ;;
 esac
@@ -114,6 +116,21 @@ def test_hooks_go_before_anything_else(uninstall, tmp_path):
     calls = (tmp_path / "calls").read_text().splitlines()
     first = next(number for number, call in enumerate(calls) if call.startswith("delete "))
     assert calls[first].startswith("delete lifecyclehooks.dayfly.dev volume-backup")
+
+
+def test_leak_checks_go_while_the_operator_runs(uninstall, tmp_path):
+    """The operator removes the finalizer that a check has during a sweep."""
+    (tmp_path / "checks").write_text("things ")
+    uninstall(["shop:old"], [])
+    assert not (tmp_path / "checks").exists()
+
+
+def test_nothing_goes_while_a_sweep_has_not_ended(uninstall, tmp_path):
+    (tmp_path / "checks").write_text("things ")
+    (tmp_path / "stuck").touch()
+    with pytest.raises(AssertionError, match="leak checks whose sweep has not ended, so Dayfly is not removed: things"):
+        uninstall(["shop:old"], [])
+    assert (tmp_path / "operator").exists()
 
 
 def test_nothing_goes_while_a_hook_owes_something(uninstall, tmp_path):

@@ -120,7 +120,7 @@ def test_ended_resource_is_recorded_whatever_write_of_it_fails(harm: Harm, numbe
     world = live(chain_world, story)
     assert seen > number
     [record] = recorded(world).values()
-    assert record.plugin.partition("@")[0] == PLUGIN
+    assert (record.publisher, record.plugin.partition("@")[0]) == ("cluster", PLUGIN)
     assert NOW < record.ended_at < NOW + 86_400_000
 
 
@@ -174,7 +174,7 @@ def client(server: FakeCluster, name: str = "operator") -> KubeClient:
 
 
 def ended(number: int, at: int = NOW) -> EndedResource:
-    return EndedResource(f"{number:026x}", f"pg@1.0.{number % 3}", at)
+    return EndedResource(f"{number:026x}", "cluster", f"pg@1.0.{number % 3}", at)
 
 
 def segments(server: FakeCluster) -> list[dict]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,9 +14,11 @@ from dayfly.compile.pools import CompiledPool
 from dayfly.execute.pod import pod_precheck
 from dayfly.kube.cache import ObjectChange
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.cluster.objects import PluginObject, ResourcePoolObject
+from dayfly.operator.cluster.objects import LeakCheckObject, PluginObject, ResourcePoolObject
 from dayfly.operator.pool_index import PoolIndex
 from dayfly.spec.errors import Path, SpecError, quote
+from dayfly.spec.leak_check import LeakCheckSpec
+from dayfly.spec.lifecycle import Lifecycle
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.resource_pool import ResourcePool
 from dayfly.spec.scalars import semver
@@ -25,7 +28,20 @@ CLUSTER = "cluster"
 # Versions of a plugin that an error message lists if the requested one does not exist.
 MAX_NAMED_VERSIONS = 8
 
+_CHECK_PLUGIN: Path = ("spec", "plugin")
 _Plugins = dict[tuple[str, str], Plugin]
+
+
+class PluginLeakCheck(NamedTuple):
+    """A compiled leak check: its spec, its plugin with the version, and the documents that list and delete.
+
+    `delete` is None if the plugin's delete steps need more than a resource ID.
+    """
+
+    spec: LeakCheckSpec
+    plugin: str
+    inventory: Lifecycle
+    delete: Lifecycle | None
 
 
 class PluginMissingError(Exception):
@@ -105,6 +121,23 @@ class Catalog:
             problem = f"the pool {quote(other)} already has {compiled.plugin} with these params"
             raise SpecError(f"{problem}; change that pool, or delete one of them", ("spec", "plugin"))
         return compiled
+
+    def leak_check(self, seen: LeakCheckObject, version: str = "") -> PluginLeakCheck:
+        """Compile a leak check, with the plugin that it names or another version of that.
+
+        Raises:
+            PluginMissingError: the plugin is not published.
+            SpecError: the check or the plugin is invalid.
+        """
+        check = seen.parsed()
+        name, wanted = semver.split_reference(check.spec.plugin, _CHECK_PLUGIN)
+        version = version or ("" if wanted == semver.LATEST else wanted)
+        plugin = self.plugin(name, version, _CHECK_PLUGIN)
+        made = compiler.compile_leak_check(check, plugin, publisher=CLUSTER)
+        documents = (made.inventory, *((made.delete,) if made.delete is not None else ()))
+        for problem in itertools.chain.from_iterable(map(pod_precheck.objections, documents)):
+            raise SpecError(f"the plugin {plugin.wire_name} is wrong: {problem}", _CHECK_PLUGIN)
+        return PluginLeakCheck(check.spec, plugin.wire_name, made.inventory, made.delete)
 
     def pools(self, namespace: str, plugins: Collection[str] | None) -> tuple[CompiledPool, ...]:
         """Return the pools of a namespace that have resources of these plugins; None for all plugins."""

@@ -7,6 +7,7 @@ from dayfly.execute.tracing import Tracer
 from dayfly.kube.events import Recorder
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SandboxObject
+from dayfly.operator.records.registry import ResourceRegistry
 from dayfly.operator.status.sandbox_events import ClusterEventReceiver
 from dayfly.operator.status.sandbox_status import AppliedSpec, SandboxNotReadyError, SandboxStatusWriter
 from dayfly.operator.targets.adapter import Adapter
@@ -69,6 +70,7 @@ class Receivers(NamedTuple):
 
 
 ExtensionFactory = Callable[[ClusterWatches, Targets, Recorder], Extension]
+LeaksFactory = Callable[[ResourceRegistry], ExtensionFactory]
 Admit = Callable[[tuple[Lifecycle, ...], tuple[Unit, ...]], None]
 AgentFactory = Callable[[ClusterWatches, Admit], AgentExtension]
 AdapterFactories = Sequence[Callable[[ClusterWatches], Adapter]]

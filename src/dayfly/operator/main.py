@@ -28,6 +28,7 @@ from dayfly.operator.extensions import (
     AgentFactory,
     Extension,
     ExtensionFactory,
+    LeaksFactory,
     Receivers,
     SandboxExtensionFactory,
 )
@@ -85,6 +86,7 @@ class Operator:
         hooks: ExtensionFactory | None = None,
         groups: ExtensionFactory | None = None,
         pools: ExtensionFactory | None = None,
+        leaks: LeaksFactory | None = None,
         states: StateAccess | None = None,
         registry: ResourceRegistry | None = None,
         routing: RoutingSettings = RoutingSettings(),  # noqa: B008 - frozen
@@ -112,6 +114,7 @@ class Operator:
             *self._extension(hooks, self.cluster.hooked, self.cluster.pairs),
             *self._extension(groups, self.cluster.grouped),
             *self._extension(pools, self.cluster.pooled, self.cluster.members),
+            *self._extension(leaks(registry) if leaks and registry else None, self.cluster.checked),
         ]
         self._reconciler = Reconciler(
             self.cluster,
@@ -394,6 +397,7 @@ async def operate(
     hooks: ExtensionFactory | None = None,
     groups: ExtensionFactory | None = None,
     pools: ExtensionFactory | None = None,
+    leaks: LeaksFactory | None = None,
     agent: AgentFactory | None = None,
     receivers: Receivers = Receivers(),  # noqa: B008 - frozen
     now: Callable[[], int] = now_ms,
@@ -414,6 +418,7 @@ async def operate(
         hooks=hooks,
         groups=groups,
         pools=pools,
+        leaks=leaks,
         states=states,
         registry=ResourceRegistry(client, process.namespace, now),
         agent=agent,

@@ -18,6 +18,7 @@ from dayfly.execute.pod.read import has_started
 from dayfly.execute.pod.run import PodClient
 from dayfly.execute.turn import Scene, turn
 from dayfly.kube import errors
+from dayfly.kube.objects import Pod
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.holders import HolderEntries
 from dayfly.operator.cluster.member_reads import held_member, retry_members
@@ -49,6 +50,7 @@ from dayfly.operator.run_memory import RunMemories, RunMemory, Sight
 from dayfly.operator.states.state_access import StateAccess
 from dayfly.operator.status.step_logs import StepLogWriter
 from dayfly.operator.sweeper import OrphanSweeper
+from dayfly.operator.targets.adapter import Adapter
 from dayfly.operator.targets.targets import Targets, has_begun
 from dayfly.plan.actions import Decision, Dissolve, Effect, Move, Record, Void
 from dayfly.plan.closed_run import is_past_pre_stop
@@ -301,7 +303,8 @@ class Reconciler:
             return move  # the outputs stay with the pool member
         key = move.unit, move.attempt
         pod = sight.pods.get(key)
-        printed = await self.followers.read_tail(pod) if pod is not None else None
+        adapter = self.targets.adapter_for(sight.run)
+        printed = await self._read_output(sight, adapter, move.unit, pod) if pod is not None else None
         values = sight.outputs.get(key, {}) if move.result.outputs else {}
         sensitive = [values.get(name, b"") for name, output in move.result.outputs.items() if output.sensitive]
         printed = _masked(printed, sensitive)
@@ -328,9 +331,15 @@ class Reconciler:
         if problem:
             # The namespace is being deleted, or no cleanup needs the outputs. The result matters more than its log.
             return _outputs_lost(move, problem) if move.result.outputs else move
-        if self.targets.adapter_for(sight.run).has_logs:
+        if adapter.has_logs:
             self.logs.add_log(sight.memory.logs, key, printed)
         return move
+
+    async def _read_output(self, sight: Sight, adapter: Adapter, unit: str, pod: Pod) -> PrintedOutput | None:
+        """Return the tail of the output of an ended step. A target that needs the whole output gets it."""
+        if adapter.log_limit:
+            adapter.keep_output(sight.run, unit, await self.followers.read_whole(pod, adapter.log_limit))
+        return await self.followers.read_tail(pod)
 
     async def _publish_webhook_logs(self, sight: Sight, scene: Scene, moves: tuple[Move, ...]) -> None:
         """Publish the logs of webhooks that sent nothing, since the sender logs the cause."""

@@ -24,6 +24,7 @@ class Subject(enum.StrEnum):
     OBJECT = "A plugin, a resource, a hook or a cluster"
     GROUP = "A route group"
     POOL = "A resource pool, or why one of its members closes"
+    LEAK_CHECK = "A leak check"
 
 
 class Severity(enum.IntEnum):
@@ -585,6 +586,23 @@ _ROWS: Final[dict[Subject, tuple[ReasonEntry, ...]]] = {
         ReasonEntry(Reason.OUTDATED, Severity.PROGRESS, "A newer member of the pool has replaced it."),
         ReasonEntry(Reason.MEMBER_FAILED, Severity.TROUBLE, "One of its create steps failed."),
         ReasonEntry(Reason.WITHDRAWN, Severity.PROGRESS, "The pool no longer has the member in its ledger."),
+    ),
+    Subject.LEAK_CHECK: (
+        ReasonEntry(Reason.LISTING, Severity.PROGRESS, "Its first list is being made."),
+        ReasonEntry(Reason.NO_LEAKS, Severity.PROGRESS, "Its latest list has neither orphans nor missing resources."),
+        ReasonEntry(
+            Reason.LEAKS_FOUND,
+            Severity.WARNING,
+            "Its latest list has orphans, or lacks resources of open runs.",
+            "look at `status.findings`, and delete the orphans",
+        ),
+        ReasonEntry(Reason.LEAKS_DELETED, Severity.PROGRESS, "A sweep has deleted orphans."),
+        ReasonEntry(
+            Reason.LIST_FAILED,
+            Severity.WARNING,
+            "Its inventory steps have failed, or their list is incomplete. Nothing is deleted.",
+            "fix the inventory steps or their credentials; the next sweep lists again",
+        ),
     ),
 }
 

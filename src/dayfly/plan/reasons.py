@@ -166,3 +166,9 @@ class Reason(enum.StrEnum):
     OUTDATED = "Outdated"
     MEMBER_FAILED = "MemberFailed"
     WITHDRAWN = "Withdrawn"
+
+    NO_LEAKS = "NoLeaks"
+    LEAKS_FOUND = "LeaksFound"
+    LEAKS_DELETED = "LeaksDeleted"
+    LIST_FAILED = "ListFailed"
+    LISTING = "Listing"

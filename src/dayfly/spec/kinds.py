@@ -8,11 +8,13 @@ from typing import Annotated, Any
 
 import msgspec
 
+from dayfly.spec.leak_report import LeakFinding
 from dayfly.spec.lifecycle import Lifecycle, Unit, WireStruct
 from dayfly.spec.lifecycle_hook import Hold
 from dayfly.spec.meta import (
     DNS_LABEL,
     LONG,
+    MAX_VALUES,
     MILLISECONDS,
     NAME_PATTERN,
     RFC3339,
@@ -364,6 +366,36 @@ class ResourcePoolStatus(WireStruct, frozen=True, kw_only=True):
         int, doc("Usual time to create a member, with two digits of precision; 0 if it was not measured.", minimum=0)
     ] = 0
     run: _RunName = ""
+    conditions: _Conditions = ()
+
+
+class LeakCheckStatus(WireStruct, frozen=True, kw_only=True):
+    """The status of a leak check: the findings of its latest complete list."""
+
+    observed_generation: _Generation = 0
+    ready: Annotated[bool, doc("Whether its latest sweep has a complete list, like the condition Ready.")] = False
+    reason: _Reason = ""
+    message: _Message = ""
+    plugin: Annotated[str, doc("The plugin with its version.")] = ""
+    number: Annotated[int, doc("Number of sweeps that have ended.", minimum=0)] = 0
+    sweeping: Annotated[bool, doc("Whether a sweep is under way.")] = False
+    swept_at: Annotated[str, doc("Begin of the latest sweep, " + RFC3339)] = ""
+    listed_at: Annotated[str, doc("Begin of the latest complete list, " + RFC3339)] = ""
+    error: Annotated[str, doc("Why the latest sweep has no complete list; empty if it has one.", LONG)] = ""
+    counts: Annotated[dict[str, int], doc("Number of findings by verdict.", maxProperties=MAX_VALUES)] = {}
+    findings: Annotated[
+        tuple[LeakFinding, ...], list_of("At most 1,000 findings other than held; deletable ones are first.", 1_000)
+    ] = ()
+    plan: Annotated[
+        str, doc("Digest of everything that may be deleted; empty if that is nothing, or more than 1,000 items.")
+    ] = ""
+    left: Annotated[
+        int, doc("Number of resources that wait for a plan, because they were too many for a sweep.", minimum=0)
+    ] = 0
+    deleted: Annotated[tuple[str, ...], list_of("Resource IDs that the latest sweep has deleted.", 1_000)] = ()
+    applied: Annotated[str, doc("Result of the latest plan: done, or why it was refused. Empty without a plan.")] = ""
+    applied_plan: Annotated[str, doc("Digest of the latest plan.")] = ""
+    applied_number: Annotated[int, doc("Number of the sweep that had the latest plan.", minimum=0)] = 0
     conditions: _Conditions = ()
 
 

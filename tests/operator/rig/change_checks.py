@@ -24,7 +24,16 @@ OF_A_RUN = frozenset(
     {"pods", "deployments", "services", "secrets", "resources", "steplogs", "httproutes", "grpcroutes"}
 )
 SPOKEN = frozenset(
-    {"sandboxes", "routegroups", "resourcepools", "poolmembers", "resources", "resourceplugins", "lifecyclehooks"}
+    {
+        "sandboxes",
+        "routegroups",
+        "resourcepools",
+        "poolmembers",
+        "resources",
+        "resourceplugins",
+        "lifecyclehooks",
+        "leakchecks",
+    }
 )  # kinds whose status an operator writes
 OWN_SECRETS = frozenset(
     {"dayfly.dev/agent", "dayfly.dev/resource-key", "dayfly.dev/resource-records", "dayfly.dev/leak-check"}
@@ -112,7 +121,7 @@ class ChangeChecks:
                 of for _, of in self._runs.values()
             }:
                 yield "it is created for no Run"
-        elif change.plural in ("sandboxes", "routegroups", "resourcepools"):
+        elif change.plural in ("sandboxes", "routegroups", "resourcepools", "leakchecks"):
             fenced = "dayfly.dev/lifecycle" in meta.get("finalizers", [])
             served = "dayfly.dev/served" in meta.get("labels", {})
             runs = {of for _, of in self._runs.values()}

@@ -36,6 +36,7 @@ from dayfly.operator.extensions import (
     SandboxExtensionFactory,
 )
 from dayfly.operator.hooks.extension import HooksExtension
+from dayfly.operator.leaks.extension import LeaksExtension
 from dayfly.operator.main import Operator
 from dayfly.operator.pods.images import FallbackImage, WebhookSenders
 from dayfly.operator.pods.namespaces import RunnerConfigMap
@@ -55,6 +56,7 @@ KINDS = (
     custom(GROUP, "v1alpha1", "resources", "Resource", namespaced=False),
     custom(GROUP, "v1alpha1", "steplogs", "StepLogs", status=False),
     custom(GROUP, "v1alpha1", "lifecyclehooks", "LifecycleHook", namespaced=False),
+    custom(GROUP, "v1alpha1", "leakchecks", "LeakCheck", namespaced=False),
     custom(GROUP, "v1alpha1", "resourcepools", "ResourcePool"),
     custom(GROUP, "v1alpha1", "poolmembers", "PoolMember"),
     custom("cluster.example.org", "v1", "machines", "Machine"),
@@ -96,6 +98,7 @@ class Process:
             hooks=world.hooks,
             groups=world.groups,
             pools=world.pools,
+            leaks=LeaksExtension.using if world.has_registry else None,
             registry=ResourceRegistry(client, HOME, clock.now) if world.has_registry else None,
             agent=world.agent(self) if world.agent else None,
             receivers=world.receivers,
@@ -148,6 +151,8 @@ class World:
         self.hooks: ExtensionFactory | None = HooksExtension
         self.groups: ExtensionFactory | None = None
         self.pools: ExtensionFactory | None = None
+        self.account: Any = None
+        """The things of steps, in worlds of `leaks`."""
         self.has_registry = False
         """Whether operators make tokens of resources and record their ends."""
         self.claim_steps = True
@@ -322,6 +327,7 @@ class World:
                 "sandboxes",
                 "resourcepools",
                 "poolmembers",
+                "leakchecks",
                 "runs",
                 "objectlifecyclemethods",
                 "deployments",

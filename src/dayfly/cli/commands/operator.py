@@ -350,6 +350,7 @@ async def _operate(
     from dayfly.kube.server_clock import ClockTransport, ServerClock
     from dayfly.kube.transport import HttpTransport
     from dayfly.operator.hooks.extension import HooksExtension
+    from dayfly.operator.leaks.extension import LeaksExtension
     from dayfly.operator.main import operate
     from dayfly.operator.pools.extension import PoolsExtension
     from dayfly.operator.route_groups.extension import RouteGroupsExtension
@@ -377,6 +378,7 @@ async def _operate(
             HooksExtension,
             RouteGroupsExtension,
             PoolsExtension,
+            LeaksExtension.using,
             agent=agents,
             receivers=receivers,
             now=clock.now,

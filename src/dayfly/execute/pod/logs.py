@@ -38,8 +38,10 @@ class LogSplitter:
     With `timed`, the log has timestamps, and `times` are those of the step's output, by offset from its first byte.
     """
 
-    def __init__(self, *, timed: bool = False) -> None:
+    def __init__(self, *, timed: bool = False, limit: int = TAIL_LIMIT) -> None:
+        """Keep at most the last `limit` bytes of the output."""
         self.tail = bytearray()
+        self._limit = limit
         self.dropped = 0
         self.times: list[TimeEntry] = []
         self._timed = timed
@@ -84,7 +86,7 @@ class LogSplitter:
         size, lost = self.dropped + len(self.tail), b""
         if size < total and not self.is_complete:
             lost = _lost(total - size, starts_line=not self.tail or self.tail.endswith(b"\n"))
-        tail = bytes(self.tail[max(len(self.tail) + len(lost) - TAIL_LIMIT, 0) :])
+        tail = bytes(self.tail[max(len(self.tail) + len(lost) - self._limit, 0) :])
         begin = size - len(tail)
         times = entries_between(self.times, begin, size) if tail else ()
         return PrintedOutput(tail + lost, max(size, total), tuple((max(at - begin, 0), ms) for at, ms in times))
@@ -130,9 +132,9 @@ class LogSplitter:
             self._record_time()
         self._size += len(text)
         self.tail += text
-        if len(self.tail) > TAIL_LIMIT:
-            self.dropped += len(self.tail) - TAIL_LIMIT
-            del self.tail[: len(self.tail) - TAIL_LIMIT]
+        if len(self.tail) > self._limit:
+            self.dropped += len(self.tail) - self._limit
+            del self.tail[: len(self.tail) - self._limit]
 
     def _seal(self, digest: str) -> None:
         try:

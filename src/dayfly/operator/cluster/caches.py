@@ -30,6 +30,7 @@ from dayfly.operator.cluster.objects import (
     SANDBOXES,
     DocumentObject,
     HookObject,
+    LeakCheckObject,
     PluginObject,
     RouteGroupObject,
     RunObject,
@@ -91,6 +92,7 @@ class ClusterWatches(Watches):
         self.plugins: Cache[PluginObject] = Cache()
         self.hooks: Cache[HookObject] = Cache()
         self.groups: Cache[RouteGroupObject] = Cache()
+        self.leak_checks: Cache[LeakCheckObject] = Cache()
         self.pods: Cache[Pod] = Cache(labels=(names.RUN_LABEL,))
         self.forks: Cache[ForkDeployment] = Cache(labels=(names.RUN_LABEL,))
         self.baselines: Cache[BaselineMeta] = Cache()
@@ -110,8 +112,7 @@ class ClusterWatches(Watches):
         self.ledger = RunStore(client, self.runs)
         self.queue: WorkQueue[str] = WorkQueue(owner=self._namespace_of, workers=WORKERS, seed=seed)
         self.sandbox_queue: WorkQueue[Key] = WorkQueue(owner=lambda key: key.namespace, workers=WORKERS, seed=seed)
-        self.published: WorkQueue[str] = WorkQueue(seed=seed)
-        self.hooked: WorkQueue[str] = WorkQueue(seed=seed)
+        self.published, self.hooked, self.checked = (_queue_by_name(seed) for _ in range(3))
         self.grouped, self.pooled, self.members = (_queue_by_namespace(seed) for _ in range(3))
         self.pairs: WorkQueue[Pair] = WorkQueue(owner=lambda pair: pair.key.namespace, seed=seed)
         self.follow(RUNS, self.runs)
@@ -184,7 +185,7 @@ class ClusterWatches(Watches):
     def queues(self) -> tuple[WorkQueue[Any], ...]:
         """The work queues."""
         by_namespace = self.grouped, self.pooled, self.members
-        return self.queue, self.sandbox_queue, self.published, self.hooked, self.pairs, *by_namespace
+        return self.queue, self.sandbox_queue, self.published, self.hooked, self.pairs, self.checked, *by_namespace
 
     def close(self) -> None:
         """Close the queues."""
@@ -322,6 +323,10 @@ class ClusterWatches(Watches):
     ) -> None:
         """Call `kube.ownership.drop_finalizer` with our client."""
         await drop_finalizer(self.client, resource, meta, finalizer, if_so=if_so)
+
+
+def _queue_by_name(seed: int | None) -> WorkQueue[str]:
+    return WorkQueue(seed=seed)
 
 
 def _queue_by_namespace(seed: int | None) -> WorkQueue[Key]:

@@ -14,7 +14,18 @@ from dayfly.kube.objects import AnnotatedMeta, ApiResource, Key, KubeStruct, Obj
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
 from dayfly.spec.kinds import PoolMemberSpec, RunSpec, StepLogsSpec
-from dayfly.spec.lifecycle import API_VERSION, MEMBER_KIND, PARENT_KIND, Kind, Lifecycle, Target, digest, unit_id
+from dayfly.spec.leak_check import LeakCheck
+from dayfly.spec.lifecycle import (
+    API_VERSION,
+    LEAK_CHECK_KIND,
+    MEMBER_KIND,
+    PARENT_KIND,
+    Kind,
+    Lifecycle,
+    Target,
+    digest,
+    unit_id,
+)
 from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.resource_pool import KIND as POOL_KIND
@@ -37,6 +48,10 @@ HOOK_LABEL = f"{GROUP}/hook"
 POOL_LABEL = f"{GROUP}/pool"
 # On a pool: the latest request, as ACTION AUTHOR. The action is pause, resume or drain.
 POOL_REQUEST_ANNOTATION = f"{GROUP}/pool-request"
+# On a leak check: the latest request, as `sweep AUTHOR` or `apply PLAN AUTHOR`. PLAN is `status.plan`.
+LEAK_REQUEST_ANNOTATION = f"{GROUP}/leak-request"
+# On a run of a leak check: the resource ID that the run deletes. It is empty if the run lists.
+LEAK_LABEL = f"{GROUP}/leak"
 ABANDON_ANNOTATION = f"{GROUP}/abandon"
 # On a document that does not name its target: the target's namespace, name and UID.
 TARGET_ANNOTATION = f"{GROUP}/target"
@@ -255,6 +270,13 @@ class StoredMemberStatus(StoredStatus, frozen=True):
     holder: str = ""
 
 
+class StoredCheckStatus(StoredStatus, frozen=True):
+    """The same of a leak check, with the numbers for metrics."""
+
+    counts: dict[str, int] = {}
+    error: str = ""
+
+
 class ResourcePoolObject(KubeStruct, frozen=True):
     """A ResourcePool as its owner wrote it; `spec.documents` parses the spec. The status is output only."""
 
@@ -283,6 +305,27 @@ class PoolMemberObject(KubeStruct, frozen=True):
     status: StoredMemberStatus | None = None
 
 
+class LeakCheckObject(KubeStruct, frozen=True):
+    """A LeakCheck as an administrator wrote it; `spec.documents` parses the spec. The status is output only."""
+
+    metadata: AnnotatedMeta
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+    status: StoredCheckStatus | None = None
+
+    def parsed(self) -> LeakCheck:
+        """Parse the spec. Its `cluster` means nothing here: all objects are about the cluster in which they are.
+
+        Raises:
+            SpecError: the spec has a fault that the CRD's schema does not detect.
+        """
+        name = self.metadata.name
+        check_depth(self.spec)
+        spec = {**self.spec, "cluster": self.spec.get("cluster") or "cluster"}
+        check = documents.from_wire({"name": name, "spec": spec}, LEAK_CHECK_KIND, name=name)
+        assert isinstance(check, LeakCheck), "parsed as this kind"
+        return check
+
+
 class StepLogsObject(KubeStruct, frozen=True):
     """The logs of steps of a Sandbox."""
 
@@ -300,6 +343,7 @@ PLUGINS = ApiResource(GROUP, VERSION, "resourceplugins", "ResourcePlugin", Plugi
 GROUPS = ApiResource(GROUP, VERSION, "routegroups", "RouteGroup", RouteGroupObject)
 POOLS = ApiResource(GROUP, VERSION, "resourcepools", POOL_KIND, ResourcePoolObject)
 POOL_MEMBERS = ApiResource(GROUP, VERSION, "poolmembers", MEMBER_KIND, PoolMemberObject)
+LEAK_CHECKS = ApiResource(GROUP, VERSION, "leakchecks", LEAK_CHECK_KIND, LeakCheckObject, namespaced=False)
 HOOKS = ApiResource(GROUP, VERSION, "lifecyclehooks", "LifecycleHook", HookObject, namespaced=False)
 
 

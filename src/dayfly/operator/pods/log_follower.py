@@ -28,6 +28,7 @@ RETRY_S, FAST_RETRIES_FOR_S = 0.03, 5.0
 SLOW_RETRY = Backoff(first=1.0, maximum=60.0)
 # The whole log of an ended pod may have megabytes.
 READ_TIMEOUT_S = 5.0
+READ_WHOLE_TIMEOUT_S = 60.0
 
 
 class LogFollowers:
@@ -70,17 +71,34 @@ class LogFollowers:
             found = await self._read(pod) or (found if found is not None and found.tail else None)
         return found.printed(read.log_bytes(pod)) if found is not None else None
 
-    async def _read(self, pod: Pod) -> LogSplitter | None:
-        node = pod.spec.node_name
+    async def read_whole(self, pod: Pod, limit: int) -> bytes | None:
+        """Return the whole output of an ended pod's step; None if it cannot be read, or a part may be lost.
+
+        If it has more than `limit` bytes, the answer has at least one byte more than `limit`.
+        """
+        splitter = await self._read(pod, LogSplitter(limit=limit + 1))
+        if splitter is None:
+            return None
+        is_whole = splitter.dropped > 0 or (splitter.is_complete and splitter.field("pod") == pod.metadata.uid)
+        return bytes(splitter.tail) if is_whole else None
+
+    async def _read(self, pod: Pod, splitter: LogSplitter | None = None) -> LogSplitter | None:
+        """Read the log of a pod. A splitter for whole logs stops at its limit."""
+        node, is_whole = pod.spec.node_name, splitter is not None
         if self.nodes.pause(node):
             return None
-        splitter = LogSplitter(timed=True)
+        splitter = splitter or LogSplitter(timed=True)
         self.nodes.begin_request(node)
         try:
-            async with asyncio.timeout(READ_TIMEOUT_S):
-                async for chunk in self._log(pod):
+            async with (
+                asyncio.timeout(READ_WHOLE_TIMEOUT_S if is_whole else READ_TIMEOUT_S),
+                contextlib.aclosing(self._log(pod, timestamps=not is_whole)) as chunks,
+            ):
+                async for chunk in chunks:
                     self.nodes.record_answer(node)
                     splitter.feed(chunk)
+                    if is_whole and splitter.dropped:
+                        return splitter
         except (errors.ApiError, TimeoutError) as fault:
             self._record_failure(node, fault)
             return None
@@ -126,9 +144,9 @@ class LogFollowers:
                 await asyncio.sleep(SLOW_RETRY.longest(slow_retries) if is_slow else delay)
                 slow_retries += is_slow
 
-    def _log(self, pod: Pod, *, follow: bool = False) -> AsyncGenerator[bytes, None]:
+    def _log(self, pod: Pod, *, follow: bool = False, timestamps: bool = True) -> AsyncGenerator[bytes, None]:
         meta = pod.metadata
-        return self._client.log(meta.name, meta.namespace, container="main", follow=follow, timestamps=True)
+        return self._client.log(meta.name, meta.namespace, container="main", follow=follow, timestamps=timestamps)
 
     def _record_failure(self, node: str, fault: errors.ApiError | TimeoutError) -> None:
         """Record whether a failed request shows that the node serves no logs.

@@ -23,7 +23,7 @@ class ResourceRegistry:
 
     def __init__(self, client: KubeClient, namespace: str, now: Callable[[], int]) -> None:
         self._client = client
-        self._namespace = namespace
+        self.namespace = namespace
         self._now = now
         self._identity: HostIdentity | None = None
         self.records = RecordStore(client, namespace, now)
@@ -36,7 +36,7 @@ class ResourceRegistry:
             errors.ApiError: the API server failed.
         """
         if self._identity is None:
-            self._identity = await load_identity(self._client, self._namespace)
+            self._identity = await load_identity(self._client, self.namespace)
         return self._identity
 
     async def token(self, resource_id: str) -> str:
@@ -67,6 +67,5 @@ class ResourceRegistry:
         """
         found = (record_resource(run.uid, each, run.born_at) for each in documents)
         ended_at = run.ended_at or self._now()
-        await self.records.add(
-            EndedResource(each.id, each.plugin, ended_at) for each in found if each is not None and each.plugin
-        )
+        known = [each for each in found if each is not None and each.plugin]
+        await self.records.add(EndedResource(each.id, each.publisher, each.plugin, ended_at) for each in known)

@@ -13,6 +13,7 @@ from dayfly.kube.ownership import reference
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import (
     HookObject,
+    LeakCheckObject,
     PoolMemberObject,
     ResourcePoolObject,
     RouteGroupObject,
@@ -27,7 +28,7 @@ from dayfly.plan.reasons import Reason
 CONFLICT_RETRY_S = 1.0
 FROZEN = frozenset({Reason.LEDGER_LOST, Reason.PLAN_LOST})
 
-T = TypeVar("T", SandboxObject, RouteGroupObject, HookObject, ResourcePoolObject, PoolMemberObject)
+T = TypeVar("T", SandboxObject, RouteGroupObject, HookObject, ResourcePoolObject, PoolMemberObject, LeakCheckObject)
 
 
 class StatusUpdate(NamedTuple):

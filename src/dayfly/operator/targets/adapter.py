@@ -17,6 +17,7 @@ from dayfly.operator.cluster.caches import has_finalizer
 from dayfly.operator.cluster.objects import (
     RETRY_ANNOTATION,
     TARGET_FINALIZER,
+    LeakCheckObject,
     PoolMemberObject,
     ResourcePoolObject,
     RouteGroupObject,
@@ -88,6 +89,11 @@ class Adapter(StatusReporter, Protocol):
     """Whether logs of its steps are stored next to it, in its namespace."""
     removes: bool
     """Whether the target is deleted at the end of its run."""
+    log_limit: int
+    """Up to which size the whole output of each step is read and passed to `keep_output`; 0 for none."""
+
+    def keep_output(self, run: RunObject, unit: str, output: bytes | None, /) -> None:
+        """Process the whole output of a step, before its result is recorded; None if it cannot be read."""
 
     def as_cached(self, item: Any, /) -> CachedTarget:
         """Convert an object of the cache."""
@@ -150,10 +156,14 @@ class BaseAdapter:
     """An adapter with defaults: targets stay after their run, nothing is stored next to them, nothing is reported."""
 
     has_resources = has_logs = removes = False
+    log_limit = 0
 
     def __init__(self, resource: ApiResource[Any]) -> None:
         self.resource = resource
         self.cache: Cache[Any] = Cache()
+
+    def keep_output(self, _run: RunObject, _unit: str, _output: bytes | None) -> None:
+        """Ignore it."""
 
     def as_cached(self, item: Any) -> CachedTarget:
         return CachedTarget(item.metadata, {})
@@ -231,7 +241,8 @@ def is_own_change(
     change: ObjectChange[SandboxObject]
     | ObjectChange[RouteGroupObject]
     | ObjectChange[ResourcePoolObject]
-    | ObjectChange[PoolMemberObject],
+    | ObjectChange[PoolMemberObject]
+    | ObjectChange[LeakCheckObject],
 ) -> bool:
     """Return whether only the status has changed or our finalizer was added: the operator does that itself."""
     old, new = change.old, change.new

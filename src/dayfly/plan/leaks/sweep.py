@@ -10,6 +10,7 @@ import msgspec
 from dayfly.plan.leaks.listing import InventoryItem
 from dayfly.plan.leaks.lists import add_list
 from dayfly.plan.leaks.verdict import (
+    MAX_FINDINGS,
     CheckRules,
     CompleteList,
     Evidence,
@@ -153,6 +154,12 @@ def count_changed(before: LeakState, after: LeakState) -> LeakState:
         applied_plan=after.applied_plan,
         applied_number=counted.number,
     )
+
+
+def shown_state(state: LeakState) -> LeakState:
+    """Return the state without findings that no report shows, but with enough to know that a plan is too long."""
+    findings = shown_findings(map(_from_wire, state.findings), MAX_FINDINGS + 1)
+    return msgspec.structs.replace(state, findings=tuple(map(to_wire, findings)))
 
 
 def seconds_until_due(spec: LeakCheckSpec, state: LeakState, now: int) -> float:

@@ -138,10 +138,18 @@ def find_verdicts(
     """
     names = Counter(item.name for item in current.items)
     lists = [current] if previous is None else [current, previous]
+    listed_before = {(item.name, item.id) for item in previous.items} if previous is not None else set()
     found = [
         Finding(LeakVerdict.UNKNOWN, item.id, item.name, "the list has this name twice")
         if names[item.name] > 1
-        else _finding(item, lists, evidence.get(item.id, Evidence(RunState.UNANSWERED)), rules, now)
+        else _finding(
+            item,
+            lists,
+            evidence.get(item.id, Evidence(RunState.UNANSWERED)),
+            rules,
+            now,
+            was_listed=(item.name, item.id) in listed_before,
+        )
         for item in current.items
     ]
     copied = {finding.id for finding, item in zip(found, current.items, strict=True) if not item.is_named_by_id}
@@ -151,17 +159,26 @@ def find_verdicts(
 
 
 def _finding(
-    item: InventoryItem, lists: Sequence[CompleteList], known: Evidence, rules: CheckRules, now: int
+    item: InventoryItem,
+    lists: Sequence[CompleteList],
+    known: Evidence,
+    rules: CheckRules,
+    now: int,
+    *,
+    was_listed: bool,
 ) -> Finding:
     created = item.created or lists[0].first_seen.get(item.name, 0)
-    verdict, reason = _verdict(item, created, lists, known, rules, now)
+    verdict, reason = _verdict(item, created, known, rules, now)
+    if verdict is LeakVerdict.ORPHAN and not (was_listed and _prove_together(lists, known.ended_at, rules)):
+        verdict, reason = LeakVerdict.UNKNOWN, "it is not yet in two complete lists after the end of its run"
     is_deletable = verdict is LeakVerdict.ORPHAN and bool(known.plugin)  # other delete steps may remove other items
     return Finding(verdict, item.id, item.name, reason, known.plugin, created, is_deletable)
 
 
 def _verdict(
-    item: InventoryItem, created: int, lists: Sequence[CompleteList], known: Evidence, rules: CheckRules, now: int
+    item: InventoryItem, created: int, known: Evidence, rules: CheckRules, now: int
 ) -> tuple[LeakVerdict, str]:
+    """Return the verdict, and `ORPHAN` also if it is not in two lists yet."""
     if not item.id:
         return LeakVerdict.FOREIGN, "it has no resource id"
     match known.run:
@@ -182,18 +199,13 @@ def _verdict(
         return LeakVerdict.UNKNOWN, "its time is in the future"
     if created <= 0 or now - created <= rules.grace_ms:
         return LeakVerdict.UNKNOWN, "it is not older than the grace period"
-    if not _is_in_two_lists(item, lists, known.ended_at, rules):
-        return LeakVerdict.UNKNOWN, "it is not yet in two complete lists after the end of its run"
     by_hand = "its token is from this home, but no record names its plugin: delete it by hand"
     return LeakVerdict.ORPHAN, "its run has ended" if known.plugin else by_hand
 
 
-def _is_in_two_lists(item: InventoryItem, lists: Sequence[CompleteList], ended_at: int, rules: CheckRules) -> bool:
-    """Return whether two lists have the item with the same ID, began after the end of its run, and differ in time."""
-    return are_distant(lists, rules.grace_ms) and all(
-        each.began_at > ended_at and any((other.name, other.id) == (item.name, item.id) for other in each.items)
-        for each in lists
-    )
+def _prove_together(lists: Sequence[CompleteList], ended_at: int, rules: CheckRules) -> bool:
+    """Return whether there are two lists that began after the end of a run and differ in time."""
+    return are_distant(lists, rules.grace_ms) and all(each.began_at > ended_at for each in lists)
 
 
 def are_distant(lists: Sequence[CompleteList], grace_ms: int) -> bool:
@@ -230,11 +242,11 @@ def _missing(lists: Sequence[CompleteList], expected: Iterable[ExpectedResource]
     ]
 
 
-def shown_findings(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings for a report, at most 1,000: deletable items, other orphans, missing resources, the rest."""
+def shown_findings(findings: Iterable[Finding], limit: int = MAX_FINDINGS) -> list[Finding]:
+    """Return the findings for a report: deletable items, other orphans, missing resources, the rest."""
     ranks = {LeakVerdict.ORPHAN: 1, LeakVerdict.MISSING: 2}
     shown = [each for each in findings if each.verdict is not LeakVerdict.HELD]
-    return sorted(shown, key=lambda each: 0 if each.is_deletable else ranks.get(each.verdict, 3))[:MAX_FINDINGS]
+    return sorted(shown, key=lambda each: 0 if each.is_deletable else ranks.get(each.verdict, 3))[:limit]
 
 
 def plan_digest(findings: Sequence[Finding]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect as types
 
-from dayfly.spec import kinds, resource_pool
+from dayfly.spec import kinds, leak_check, resource_pool
 from dayfly.spec.lifecycle import API_VERSION, MEMBER_KIND, Lifecycle, WireStruct
 from dayfly.spec.lifecycle_hook import LifecycleHookSpec
 from dayfly.spec.route_group import RouteGroupSpec
@@ -162,6 +162,23 @@ KINDS = (
             _AGE_COLUMN,
         ),
         rules=crd_rules.HOOK_RULES,
+    ),
+    _CrdKind(
+        kind=leak_check.KIND,
+        plural="leakchecks",
+        short="dfleak",
+        about="A leak check: compares what a plugin has left in an account with the runs of this cluster.",
+        fields={"spec": leak_check.LeakCheckSpec, "status": kinds.LeakCheckStatus},
+        columns=(
+            ("PLUGIN", "string", ".spec.plugin", "The plugin with the inventory."),
+            ("HELD", "integer", ".status.counts.held", "Number of things whose run is open."),
+            ("ORPHANS", "integer", ".status.counts.orphan", "Number of things whose run has ended."),
+            ("MISSING", "integer", ".status.counts.missing", "Number of resources that the list lacks."),
+            ("LISTED", "date", ".status.listedAt", "Time of the latest complete list."),
+            ("REASON", "string", ".status.reason", "The reason for its state, in one word."),
+            _AGE_COLUMN,
+        ),
+        rules=crd_rules.LEAK_RULES,
     ),
     _CrdKind(
         kind="ObjectLifecycleMethods",

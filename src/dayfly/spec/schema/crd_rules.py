@@ -74,6 +74,14 @@ POOL_RULES = (
     ),
 )
 
+LEAK_RULES = (
+    rule(
+        "size(self.metadata.name) <= 30 && self.metadata.name.matches('^[a-z]([a-z0-9-]*[a-z0-9])?$')",
+        "metadata.name: a leak check's name has at most 30 letters, digits and -, a letter first and a letter or digit "
+        "last",
+    ),
+)
+
 PLUGIN_RULES = (
     rule(
         "self.metadata.name == self.spec.name.lowerAscii().replace('+', '-').replace('@', '.')"

@@ -1,0 +1,372 @@
+"""The controller of LeakChecks: it lists at each interval, compares the list with the runs, and deletes.
+
+A sweep has one run at a time. The stored record names it, and changes only by compare-and-swap. So any operator
+continues the sweep of another one, and a run that an outdated operator creates is not permitted to start. Only a list
+is kept in memory: if its operator stops before the comparison, the sweep has no list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from dayfly.execute.pod import names
+from dayfly.execute.pod.read import parse_time
+from dayfly.operator.catalog import Catalog, PluginLeakCheck, PluginMissingError
+from dayfly.operator.cluster import births
+from dayfly.operator.cluster.caches import has_finalizer
+from dayfly.operator.cluster.objects import LEAK_CHECKS, LEAK_LABEL, LEAK_REQUEST_ANNOTATION, RUNS, TARGET_FINALIZER
+from dayfly.operator.leaks.check_store import CheckRecord, StoredCheck, Sweep, TooLargeError, with_findings
+from dayfly.operator.records.resource_key import BrokenKeyError
+from dayfly.operator.status.sandbox_status import SandboxNotReadyError
+from dayfly.plan.leaks.lists import join_logs, without_jumps
+from dayfly.plan.leaks.sweep import (
+    LeakState,
+    begin_sweep,
+    compare_list,
+    count_changed,
+    record_deletions,
+    seconds_until_due,
+)
+from dayfly.plan.reasons import Reason
+from dayfly.spec.errors import SpecError
+from dayfly.spec.kinds import RunSpec
+from dayfly.spec.lifecycle import Lifecycle, LifecycleEvent, Target, digest, unit_id
+from dayfly.spec.report import FAILED
+
+if TYPE_CHECKING:
+    from dayfly.operator.cluster.caches import ClusterWatches
+    from dayfly.operator.cluster.objects import LeakCheckObject, RunObject
+    from dayfly.operator.leaks.check_status import CheckStatus
+    from dayfly.operator.leaks.check_store import CheckStore
+    from dayfly.operator.leaks.ledger_facts import FactReader
+    from dayfly.plan.leaks.listing import InventoryItem
+    from dayfly.spec.report import RunReport
+    from dayfly.spec.run import Run
+
+NEXT_STEP_S: Final = 0.1
+POLL_INTERVAL_S: Final = 60.0
+RUN_TIMEOUT_MS: Final = 3_600_000
+# Time for another operator to compare the list whose output only it has.
+LOST_LIST_MS: Final = 60_000
+_FINAL: Final = FAILED | {Reason.REFUSED}
+_CHANGED: Final = "the check or the run of the resource has changed"
+
+log = logging.getLogger(__name__)
+
+
+class _RunState(NamedTuple):
+    """A run in this process: its latest report, the time since which it is done, and the outputs of its steps."""
+
+    report: RunReport | None = None
+    done_at: int = 0
+    outputs: dict[str, bytes | None] = {}
+
+
+class LeakCheckController:
+    """The sweeps of all checks."""
+
+    def __init__(
+        self, cluster: ClusterWatches, catalog: Catalog, store: CheckStore, facts: FactReader, status: CheckStatus
+    ) -> None:
+        self._cluster = cluster
+        self._catalog = catalog
+        self._store = store
+        self._facts = facts
+        self._status = status
+        self._runs: dict[str, _RunState] = {}  # by UID
+        self._current: dict[str, str] = {}  # by UID of a check: the UID of its current run
+        self._offsets: dict[str, dict[int, int]] = {}  # by UID of a check, by the begin of a list
+
+    def reset(self) -> None:
+        """Forget everything that only the active operator keeps current."""
+        self._runs.clear()
+        self._current.clear()
+        self._offsets.clear()
+
+    # --- what the runs report -----------------------------------------------------------------------------------------
+
+    def keep_output(self, run: RunObject, unit: str, output: bytes | None) -> None:
+        """Keep the whole output of a step of the current run."""
+        known = self._runs.get(run.ledger.uid, _RunState())
+        self._runs[run.ledger.uid] = known._replace(outputs={**known.outputs, unit: output})
+
+    def keep_report(self, run: Run, report: RunReport) -> None:
+        """Keep the report of a run, and give its check a turn if it has changed."""
+        known = self._runs.get(run.uid, _RunState())
+        if known.report != report:
+            done_at = known.done_at or (self._cluster.now() if report.ready else 0)
+            self._runs[run.uid] = known._replace(report=report, done_at=done_at)
+            self._cluster.checked.add(run.target.name)
+
+    async def is_current(self, run: RunObject) -> bool:
+        """Return whether a run is the current one of its check."""
+        target = run.ledger.target
+        if self._current.get(target.uid) == run.ledger.uid:
+            return True
+        seen = self._cluster.leak_checks.get(target.name)
+        if seen is None or seen.metadata.uid != target.uid:
+            return True  # the end of the check ends it
+        sweep = (await self._store.load(seen.metadata)).record.sweep
+        return sweep is not None and sweep.run == run.ledger.uid
+
+    async def permits(self, run: RunObject) -> bool:
+        """Return whether a run may start: it is the current one, the check has not changed, and the thing is an orphan.
+
+        Raises:
+            errors.ApiError: a read failed.
+        """
+        target = run.ledger.target
+        now = await self._cluster.client.find(LEAK_CHECKS, target.name)
+        if now is None or now.metadata.uid != target.uid or now.metadata.deletion_timestamp:
+            return False
+        sweep = (await self._store.load(now.metadata)).record.sweep
+        if sweep is None or sweep.run != run.ledger.uid or sweep.generation != now.metadata.generation:
+            return False
+        id_ = (run.metadata.labels or {}).get(LEAK_LABEL, "")
+        return not id_ or await self._facts.may_delete(id_)
+
+    # --- turns --------------------------------------------------------------------------------------------------------
+
+    async def reconcile(self, name: str) -> float | None:
+        """Take a turn for one check; return the seconds until the next one.
+
+        Raises:
+            errors.ApiError: the API server failed.
+        """
+        seen = self._cluster.leak_checks.get(name)
+        if seen is None:
+            return None
+        if seen.metadata.deletion_timestamp:
+            await self._release(seen)
+            return None
+        stored = await self._store.load(seen.metadata)
+        self._remember(seen, stored.record)
+        try:
+            compiled = self._catalog.leak_check(seen)
+        except (SpecError, PluginMissingError) as error:
+            missing = isinstance(error, PluginMissingError)
+            await self._status.report_waiting(
+                seen, SandboxNotReadyError(Reason.PLUGIN_MISSING if missing else Reason.REFUSED, str(error))
+            )
+            if stored.record.sweep is not None:
+                await self._save(seen, stored, _aborted(stored.record))
+            return POLL_INTERVAL_S
+        record = _for_inventory(stored.record, digest((compiled.inventory,)))
+        sweep = record.sweep
+        if sweep is None:
+            return await self._rest(seen, stored, record, compiled)
+        if sweep.generation != seen.metadata.generation:
+            return await self._save(seen, stored, _aborted(record))
+        if sweep.is_listing:
+            return await self._list(seen, stored, record, compiled)
+        return await self._delete(seen, stored, record)
+
+    async def _rest(
+        self, seen: LeakCheckObject, stored: StoredCheck, record: CheckRecord, compiled: PluginLeakCheck
+    ) -> float:
+        """Begin the next sweep if it is due or requested; otherwise report the latest one."""
+        now, text = self._cluster.now(), _request(seen)
+        delay = seconds_until_due(compiled.spec, record.state, now)
+        is_new = record.state.number == 0 or record.generation != seen.metadata.generation
+        if delay > 0 and not is_new and text == record.request:
+            after = await self._status.report(seen, compiled, record)
+            return min(each for each in (after, delay, POLL_INTERVAL_S) if each > 0)
+        action, _, rest = text.partition(" ")
+        plan = rest.split(" ")[0] if action == "apply" and text != record.request else ""
+        sweep = Sweep(began_at=now, generation=seen.metadata.generation, run=uuid.uuid4().hex, plan=plan)
+        begun = msgspec.structs.replace(record, request=text, generation=sweep.generation, sweep=sweep)
+        self._offsets.setdefault(seen.metadata.uid, {})[now] = now - _monotonic_ms()
+        return await self._save(seen, stored, begun)
+
+    async def _list(
+        self, seen: LeakCheckObject, stored: StoredCheck, record: CheckRecord, compiled: PluginLeakCheck
+    ) -> float:
+        """Run the inventory, or compare its list."""
+        sweep = record.sweep
+        assert sweep is not None, "called during a sweep"
+        document = compiled.inventory
+        error = await self._outcome(seen, sweep, document, "")
+        if error is None:
+            await self._status.report(seen, compiled, record)
+            return POLL_INTERVAL_S
+        items: tuple[InventoryItem, ...] = ()
+        if error:
+            error = f"the inventory has failed: {error}"
+        else:
+            outputs = self._outputs(sweep.run, document)
+            if outputs is None and self._cluster.now() < self._runs[sweep.run].done_at + LOST_LIST_MS:
+                return POLL_INTERVAL_S
+            no_log = "the list cannot be used: the log of a step could not be read"
+            items, error = join_logs(outputs) if outputs is not None else ((), no_log)
+        if not error:
+            try:
+                return await self._compare(seen, stored, record, compiled, items)
+            except (BrokenKeyError, TooLargeError) as fault:
+                error = str(fault)
+        state = begin_sweep(record.state, sweep.began_at, error, sweep.plan)
+        return await self._save(seen, stored, msgspec.structs.replace(record, state=state, sweep=None))
+
+    async def _compare(
+        self,
+        seen: LeakCheckObject,
+        stored: StoredCheck,
+        record: CheckRecord,
+        compiled: PluginLeakCheck,
+        items: tuple[InventoryItem, ...],
+    ) -> float:
+        """Compare a complete list with the runs and records, and choose what to delete."""
+        spec, origin, sweep = compiled.spec, compiled.inventory.origin, record.sweep
+        assert sweep is not None, "called during a sweep"
+        state = begin_sweep(record.state, sweep.began_at, "", sweep.plan)
+        offsets = self._offsets.setdefault(seen.metadata.uid, {})
+        offsets.setdefault(sweep.began_at, self._cluster.now() - _monotonic_ms())
+        known = without_jumps(state.complete_lists(), sweep.began_at, offsets, spec.grace_ms)
+        facts = await self._facts.read(items, origin)
+        state, chosen = compare_list(spec, origin.plugin, state, known, items, facts, self._cluster.now())
+        kept = {each.began_at for each in state.lists}
+        self._offsets[seen.metadata.uid] = {at: offset for at, offset in offsets.items() if at in kept}
+        after = with_findings(record, state)
+        following = None
+        if chosen:
+            run = uuid.uuid4().hex
+            following = msgspec.structs.replace(sweep, is_listing=False, waiting=chosen, run=run)
+        return await self._save(seen, stored, msgspec.structs.replace(after, sweep=following))
+
+    async def _delete(self, seen: LeakCheckObject, stored: StoredCheck, record: CheckRecord) -> float:
+        """Delete the next orphan, or record the result of its deletion."""
+        sweep = record.sweep
+        assert sweep is not None, "called during a sweep"
+        id_, plugin = next(iter(sweep.waiting.items()))
+        document = self._deletion(seen, plugin)
+        if document is None:
+            error: str | None = f"the cluster has no delete steps of {plugin}"
+        elif self._cluster.ledger.get(_run_name(seen, sweep)) is None and not await self._facts.may_delete(id_):
+            error = _CHANGED
+        else:
+            error = await self._outcome(seen, sweep, msgspec.structs.replace(document, resource_id=id_), id_)
+            if error is None:
+                return POLL_INTERVAL_S
+            error = f"its deletion has failed: {error}" if error else ""
+        errors = {**sweep.errors, id_: error} if error else sweep.errors
+        deleted = sweep.deleted if error else (*sweep.deleted, id_)
+        waiting = {each: of for each, of in sweep.waiting.items() if each != id_}
+        following = msgspec.structs.replace(
+            sweep, waiting=waiting, deleted=deleted, errors=errors, run=uuid.uuid4().hex
+        )
+        after = msgspec.structs.replace(record, sweep=following)
+        if not waiting:
+            state = record_deletions(record.state, deleted, errors)
+            after = msgspec.structs.replace(record, state=state, sweep=None)
+        if await self._store.save(seen.metadata, stored, after) and not error:
+            log.info("leak check %s has deleted the items of %s with %s", seen.metadata.name, id_, plugin)
+            self._status.record_deletion(seen, id_, plugin)
+        return NEXT_STEP_S
+
+    def _deletion(self, seen: LeakCheckObject, plugin: str) -> Lifecycle | None:
+        try:
+            return self._catalog.leak_check(seen, plugin.partition("@")[2]).delete
+        except (SpecError, PluginMissingError):
+            return None
+
+    async def _outcome(self, seen: LeakCheckObject, sweep: Sweep, document: Lifecycle, id_: str) -> str | None:
+        """Return the error of the current run, empty for success; None while it is not done. Create it if needed."""
+        name, known = _run_name(seen, sweep), self._runs.get(sweep.run, _RunState())
+        report = known.report
+        if report is not None and report.closed is None and report.ready:
+            return ""
+        if report is not None and report.reason in _FINAL:
+            return report.message
+        if report is not None and report.closed is not None:
+            return "its run was ended"
+        run = self._cluster.ledger.get(name)
+        if run is not None and self._cluster.now() > parse_time(run.metadata.creation_timestamp) + RUN_TIMEOUT_MS:
+            return "it has not ended within an hour"
+        if run is None and not self._queue_others(seen, name):
+            await self._create(seen, sweep, document, id_)
+        return None
+
+    def _queue_others(self, seen: LeakCheckObject, name: str) -> bool:
+        """Return whether an earlier run of the check has not ended yet. It gets a turn."""
+        others = [each for each in self._cluster.runs_of(seen.metadata.uid) if each != name]
+        for each in others:
+            self._cluster.queue.add(each)
+        return bool(others)
+
+    async def _create(self, seen: LeakCheckObject, sweep: Sweep, document: Lifecycle, id_: str) -> None:
+        meta = seen.metadata
+        target = Target(api_version=LEAK_CHECKS.api_version, kind=LEAK_CHECKS.kind, name=meta.name, uid=meta.uid)
+        spec = RunSpec(plural=LEAK_CHECKS.plural, generation=meta.generation)
+        made = await births.seal(
+            self._cluster, meta, (document,), spec, uid=sweep.run, labels={LEAK_LABEL: id_}, target=target
+        )
+        self._cluster.queue.add(made.metadata.name)
+
+    def _outputs(self, run: str, document: Lifecycle) -> list[bytes] | None:
+        """Return the outputs of all steps in their order; None if this process does not have all."""
+        known = self._runs.get(run, _RunState()).outputs
+        found = [known.get(unit_id(document.resource, unit.name)) for unit in document.units(LifecycleEvent.PRE_START)]
+        return [each for each in found if each is not None] if None not in found else None
+
+    def _remember(self, seen: LeakCheckObject, record: CheckRecord) -> None:
+        """Remember the current run, and forget the earlier one, which gets a turn so that it ends."""
+        uid, run = seen.metadata.uid, record.sweep.run if record.sweep is not None else ""
+        before = self._current.get(uid, "")
+        self._current[uid] = run
+        if before not in ("", run):
+            self._runs.pop(before, None)
+        self._queue_others(seen, names.run_name(seen.metadata.name, run) if run else "")
+
+    async def _save(self, seen: LeakCheckObject, stored: StoredCheck, record: CheckRecord) -> float:
+        """Store a record; return the seconds until the next turn."""
+        await self._store.save(seen.metadata, stored, record)
+        return NEXT_STEP_S
+
+    async def _release(self, seen: LeakCheckObject) -> None:
+        """Remove our finalizer from a check that is being deleted, if no run is left that would do it."""
+        if not has_finalizer(seen.metadata, TARGET_FINALIZER) or self._queue_others(seen, ""):
+            return
+        runs = await self._cluster.client.list_all(RUNS, labels=f"{births.TARGET_LABEL}={seen.metadata.uid}")
+        if not runs.items:
+            await self._cluster.drop_finalizer(LEAK_CHECKS, seen.metadata, TARGET_FINALIZER)
+
+
+def _aborted(record: CheckRecord) -> CheckRecord:
+    """Return the record after a sweep that a change of the check has ended. Deletions so far are in the state."""
+    sweep = record.sweep
+    assert sweep is not None, "called during a sweep"
+    before = record.state
+    if sweep.is_listing:
+        after = begin_sweep(before, sweep.began_at, "", sweep.plan)
+        return msgspec.structs.replace(record, state=count_changed(before, after), sweep=None)
+    errors = {**sweep.errors, **dict.fromkeys(sweep.waiting, _CHANGED)}
+    state = record_deletions(before, sweep.deleted, errors)
+    if sweep.plan:
+        state = msgspec.structs.replace(
+            state, applied="the check was changed during the deletion; make a new plan", applied_plan=sweep.plan
+        )
+    return msgspec.structs.replace(record, state=state, sweep=None)
+
+
+def _for_inventory(record: CheckRecord, inventory: str) -> CheckRecord:
+    """Return the record without its lists if another document lists now: they prove nothing then."""
+    if record.inventory == inventory:
+        return record
+    state = LeakState(number=record.state.number, left=record.state.left)
+    return msgspec.structs.replace(record, state=state, hidden={}, inventory=inventory)
+
+
+def _request(seen: LeakCheckObject) -> str:
+    return (seen.metadata.annotations or {}).get(LEAK_REQUEST_ANNOTATION, "").strip()
+
+
+def _run_name(seen: LeakCheckObject, sweep: Sweep) -> str:
+    return names.run_name(seen.metadata.name, sweep.run)
+
+
+def _monotonic_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1000)

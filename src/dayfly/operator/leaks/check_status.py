@@ -1,0 +1,118 @@
+"""The status of LeakChecks and their Events. It is written on change and never read back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dayfly.execute.pod.read import format_time
+from dayfly.operator.cluster.objects import LEAK_CHECKS, LeakCheckObject
+from dayfly.operator.status.status_format import conditions
+from dayfly.operator.status.status_writer import ObjectStatusWriter, StatusUpdate
+from dayfly.plan.leaks.sweep import describe_check
+from dayfly.plan.leaks.verdict import LeakVerdict
+from dayfly.plan.reasons import Reason
+
+if TYPE_CHECKING:
+    from dayfly.kube.events import Recorder
+    from dayfly.operator.catalog import PluginLeakCheck
+    from dayfly.operator.cluster.caches import ClusterWatches
+    from dayfly.operator.leaks.check_store import CheckRecord
+    from dayfly.operator.status.sandbox_status import SandboxNotReadyError
+    from dayfly.spec.leak_report import LeakReport
+
+
+class CheckStatus:
+    """Writes the statuses of checks. It remembers the last one, so that the same status is not written twice."""
+
+    def __init__(self, cluster: ClusterWatches, events: Recorder) -> None:
+        self._cluster = cluster
+        self._writer = ObjectStatusWriter[LeakCheckObject](cluster, LEAK_CHECKS, events)
+
+    def forget(self, uid: str) -> None:
+        """Forget a check that was deleted."""
+        self._writer.forget(uid)
+
+    def reset(self) -> None:
+        """Forget all checks: another replica writes their statuses now."""
+        self._writer.reset()
+
+    async def report(self, seen: LeakCheckObject, compiled: PluginLeakCheck, record: CheckRecord) -> float:
+        """Report the latest sweep; return the seconds until the next report, 0 if none is needed."""
+        name, is_sweeping = seen.metadata.name, record.sweep is not None
+        found = describe_check(name, compiled.spec, compiled.plugin, record.state, is_sweeping=is_sweeping)
+        counts = dict(found.counts)
+        for verdict, count in record.hidden.items():
+            counts[verdict] = counts.get(verdict, 0) + count
+        found = msgspec.structs.replace(found, counts=counts)
+        return await self._write(seen, *_summary(found), _fields(found))
+
+    async def report_waiting(self, seen: LeakCheckObject, why: SandboxNotReadyError) -> None:
+        """Report why a check does not list."""
+        await self._write(seen, False, why.reason, str(why), {})
+
+    def record_deletion(self, seen: LeakCheckObject, id_: str, plugin: str) -> None:
+        """Record an Event for a deletion."""
+        message = f"deleted the items of resource {id_} with the delete steps of {plugin}"
+        self._writer.record(seen, Reason.LEAKS_DELETED, message, action=f"Delete{id_}")
+
+    async def _write(
+        self, seen: LeakCheckObject, is_ready: bool, reason: str, message: str, fields: dict[str, Any]
+    ) -> float:
+        generation = seen.metadata.generation
+
+        def status(since: str) -> dict[str, Any]:
+            return {
+                "observedGeneration": generation,
+                "ready": is_ready,
+                "reason": reason,
+                "message": message,
+                "conditions": conditions(is_ready, reason, message, generation, since),
+                **fields,
+            }
+
+        update = StatusUpdate(
+            ready=is_ready,
+            reason=reason,
+            message=message,
+            urgent=(generation, fields.get("number")),
+            deferred=(message, *fields.values()),
+            troubled=False,
+            status=status,
+        )
+        return await self._writer.write(seen, update, self._cluster.now())
+
+
+def _summary(found: LeakReport) -> tuple[bool, str, str]:
+    """Return whether the check works, the reason, and the sentence about it."""
+    orphans, missing = (found.counts.get(each, 0) for each in (LeakVerdict.ORPHAN, LeakVerdict.MISSING))
+    if not found.number:
+        return False, Reason.LISTING, "the first list is being made"
+    if found.error:
+        return False, Reason.LIST_FAILED, found.error
+    if found.left:
+        advice = "apply status.plan, or delete them by hand"
+        return True, Reason.LEAKS_FOUND, f"{found.left} resources are too many for a sweep and wait: {advice}"
+    if orphans or missing:
+        return True, Reason.LEAKS_FOUND, f"{orphans} orphans, {missing} missing resources: see status.findings"
+    return True, Reason.NO_LEAKS, "no orphans and no missing resources"
+
+
+def _fields(found: LeakReport) -> dict[str, Any]:
+    return {
+        "plugin": found.plugin,
+        "number": found.number,
+        "sweeping": found.is_sweeping,
+        "sweptAt": format_time(found.swept_at),
+        "listedAt": format_time(found.listed_at),
+        "error": found.error,
+        "counts": {verdict.value: found.counts.get(verdict.value, 0) for verdict in LeakVerdict},
+        "findings": msgspec.to_builtins(found.findings),
+        "plan": found.plan,
+        "left": found.left,
+        "deleted": list(found.deleted),
+        "applied": found.applied,
+        "appliedPlan": found.applied_plan,
+        "appliedNumber": found.applied_number,
+    }

@@ -1,0 +1,183 @@
+"""The stored states of leak checks: one Secret in the operator's namespace for each, changed by compare-and-swap.
+
+The Secret belongs to the check, so the cluster's garbage collector deletes both. The names in a list are of all users,
+so the operator's namespace keeps them.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from dayfly.execute.pod import names
+from dayfly.kube import errors
+from dayfly.kube.objects import SECRETS
+from dayfly.operator.cluster.objects import LEAK_CHECKS
+from dayfly.plan.leaks.listing import InventoryItem
+from dayfly.plan.leaks.sweep import LeakState, StoredList, shown_state
+
+if TYPE_CHECKING:
+    from dayfly.kube.client import KubeClient
+    from dayfly.kube.objects import AnnotatedMeta
+
+TYPE = f"{names.GROUP}/leak-check"
+# The API server refuses Secrets of more than 1 MiB.
+MAX_BYTES = 900 * 1024
+_DATA = "state"
+
+
+class Sweep(msgspec.Struct, frozen=True, kw_only=True):
+    """A sweep under way.
+
+    Attributes:
+        began_at: When its list began.
+        generation: The generation of the check's spec.
+        run: The UID of its current run, which lists or deletes. No other run of the check may start.
+        is_listing: Whether that run lists.
+        plan: The digest of the plan to apply; empty for none.
+        waiting: The resources to delete, with their plugins. The first one is being deleted.
+        deleted: The resource IDs that are deleted.
+        errors: Why other resources were not deleted.
+    """
+
+    began_at: int
+    generation: int
+    run: str
+    is_listing: bool = True
+    plan: str = ""
+    waiting: dict[str, str] = {}
+    deleted: tuple[str, ...] = ()
+    errors: dict[str, str] = {}
+
+
+class CheckRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored state of a check.
+
+    Attributes:
+        state: The findings of its sweeps. Findings that no report shows are only counted in `hidden`.
+        hidden: Number of these findings by verdict.
+        inventory: Digest of the document that lists.
+        generation: The generation of the latest sweep.
+        request: The latest request in the check's annotation.
+        sweep: The sweep under way.
+    """
+
+    state: LeakState = LeakState()
+    hidden: dict[str, int] = {}
+    inventory: str = ""
+    generation: int = 0
+    request: str = ""
+    sweep: Sweep | None = None
+
+
+class StoredCheck(NamedTuple):
+    """A record and the Secret that has it; `secret` is None if there is none yet."""
+
+    secret: AnnotatedMeta | None
+    record: CheckRecord
+
+
+class _Row(msgspec.Struct, array_like=True, frozen=True):
+    """An item: its name and ID, and for each list when it was first listed, or -1 if that list lacks it."""
+
+    name: str
+    id: str
+    seen: list[int]
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    record: CheckRecord
+    began_at: list[int]
+    rows: list[_Row]
+
+
+class TooLargeError(Exception):
+    """A list is too long to be stored."""
+
+
+class CheckStore:
+    """The Secrets of all checks. Reads are quorum reads."""
+
+    def __init__(self, client: KubeClient, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+
+    async def load(self, check: AnnotatedMeta) -> StoredCheck:
+        """Return the record of a check, empty if there is none or another program has changed it.
+
+        Raises:
+            errors.ApiError: it could not be read.
+        """
+        found = await self._client.find(SECRETS, _name(check.uid), self._namespace)
+        if found is None:
+            return StoredCheck(None, CheckRecord())
+        try:
+            return StoredCheck(found.metadata, _unpack((found.data or {}).get(_DATA, b"")))
+        except (msgspec.DecodeError, zlib.error, IndexError):
+            return StoredCheck(found.metadata, CheckRecord())
+
+    async def save(self, check: AnnotatedMeta, before: StoredCheck, record: CheckRecord) -> bool:
+        """Store a record if the stored one is still `before`. Return whether it is stored.
+
+        Raises:
+            TooLargeError: the lists are too long; nothing is stored.
+            errors.ApiError: it may not be stored.
+        """
+        data = _pack(record)
+        if len(data) > MAX_BYTES:
+            raise TooLargeError(
+                f"the list is too long for a cluster: it has {len(data) >> 10} KiB in compressed form, at most "
+                f"{MAX_BYTES >> 10} KiB are possible; write several checks with params that select parts"
+            )
+        owner = {"apiVersion": LEAK_CHECKS.api_version, "kind": LEAK_CHECKS.kind, "name": check.name, "uid": check.uid}
+        meta: dict[str, Any] = {"name": _name(check.uid), "namespace": self._namespace, "ownerReferences": [owner]}
+        body = {"apiVersion": "v1", "kind": "Secret", "type": TYPE, "metadata": meta}
+        body["data"] = {_DATA: base64.b64encode(data).decode()}
+        try:
+            if before.secret is None:
+                await self._client.create(SECRETS, body, self._namespace)
+            else:
+                meta |= {"uid": before.secret.uid, "resourceVersion": before.secret.resource_version}
+                await self._client.update(SECRETS, body, meta["name"], self._namespace)
+        except (errors.Conflict, errors.NotFound, errors.AlreadyExists, errors.OutcomeUnknown):
+            return False  # the next turn reads what is stored now
+        return True
+
+
+def with_findings(record: CheckRecord, state: LeakState) -> CheckRecord:
+    """Return the record with a new state. Findings that no report shows are only counted."""
+    shown = shown_state(state)
+    hidden = Counter(each.verdict for each in state.findings)
+    hidden.subtract(Counter(each.verdict for each in shown.findings))
+    return msgspec.structs.replace(record, state=shown, hidden={key: count for key, count in hidden.items() if count})
+
+
+def _pack(record: CheckRecord) -> bytes:
+    lists = record.state.lists
+    seen: dict[tuple[str, str], list[int]] = {}
+    for index, each in enumerate(lists):
+        for item in each.items:
+            row = seen.setdefault((item.name, item.id), [-1] * len(lists))
+            row[index] = each.first_seen.get(item.name, each.began_at)
+    bare = msgspec.structs.replace(record, state=msgspec.structs.replace(record.state, lists=()))
+    rows = [_Row(name, id_, times) for (name, id_), times in seen.items()]
+    return zlib.compress(msgspec.msgpack.encode(_Stored(bare, [each.began_at for each in lists], rows)))
+
+
+def _unpack(data: bytes) -> CheckRecord:
+    stored = msgspec.msgpack.decode(zlib.decompress(data), type=_Stored)
+    lists = []
+    for index, began_at in enumerate(stored.began_at):
+        rows = [row for row in stored.rows if row.seen[index] >= 0]
+        items = tuple(InventoryItem(row.id, row.name) for row in rows)
+        lists.append(StoredList(began_at, items, {row.name: row.seen[index] for row in rows}))
+    state = msgspec.structs.replace(stored.record.state, lists=tuple(lists))
+    return msgspec.structs.replace(stored.record, state=state)
+
+
+def _name(uid: str) -> str:
+    return f"dayfly-leaks-{uid}"

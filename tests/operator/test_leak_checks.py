@@ -1,0 +1,343 @@
+"""Leak checks in a cluster: lists, verdicts, deletions and plans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from tests.operator.rig.cloud import Object
+from tests.operator.rig.kubelet import Script
+from tests.operator.rig.leaks import (
+    CHECKS,
+    PLUGIN,
+    InventoryScript,
+    check,
+    leak_status,
+    leak_world,
+    leave_orphan,
+    next_sweep,
+    request,
+    state_secrets,
+    sweeps,
+    verdicts,
+)
+from tests.operator.rig.world import HOME, World, live
+
+from dayfly.spec.identity import resource_id
+from dayfly.spec.resource_token import KEY_BYTES, resource_token
+
+BOX = {"resources": [{"name": "db", "plugin": "pg@1.0.0"}]}
+OTHER = "0123456789abcdef0123456789"
+
+
+def item(id_: str) -> str:
+    return f"pg-{id_}"
+
+
+async def living(world: World, name: str = "other") -> str:
+    """Create a sandbox, and return the ID of its resource."""
+    uid = world.sandbox(BOX, name)
+    await world.until(lambda: world.status(name).get("ready"), "ready")
+    return resource_id(uid, "db")
+
+
+def look(world: World) -> InventoryScript:
+    script = world.kubelet.scripts["pg/look"]
+    assert isinstance(script, InventoryScript)
+    return script
+
+
+async def orphans(world: World, count: int) -> list[str]:
+    return [await leave_orphan(world, f"box{number}") for number in range(count)]
+
+
+def key_of(world: World) -> tuple[str, bytes]:
+    """Return the name and key of this installation in tokens."""
+    [secret] = [each for each in world.cluster.objects("secrets") if each["type"] == "dayfly.dev/resource-key"]
+    data = msgspec.convert(secret["data"], dict[str, bytes])
+    return data["host"].decode(), data["key"]
+
+
+def change(world: World, **spec: Any) -> None:
+    world.ask("PATCH", f"{CHECKS}/things", {"spec": spec}, "application/merge-patch+json")
+
+
+class TestReport:
+    def test_orphan_is_reported_after_two_lists_and_not_deleted(self):
+        async def story(world: World) -> None:
+            world.start()
+            held = await living(world)
+            id_ = await leave_orphan(world)
+            await world.rest(120)
+            check(world)
+            await next_sweep(world)
+            assert verdicts(world) == {item(id_): "unknown"}
+            assert leak_status(world)["reason"] == "NoLeaks"
+            await next_sweep(world)
+            assert verdicts(world) == {item(id_): "orphan"}
+            assert leak_status(world)["counts"]["held"] == 1
+            await world.until(lambda: ("Warning", "LeaksFound") in world.events(), "the Event")
+            await next_sweep(world, 2)
+            assert set(world.account.items) == {item(id_), item(held)}
+            world.ask("DELETE", f"{CHECKS}/things")
+            await world.until(lambda: not world.cluster.objects("leakchecks"), "the end of the check")
+            assert not state_secrets(world)
+
+        live(leak_world, story)
+
+    def test_missing_resource_of_an_open_run_is_reported(self):
+        async def story(world: World) -> None:
+            world.start()
+            held = await living(world)
+            check(world)
+            await next_sweep(world)
+            del world.account.items[item(held)]
+            await next_sweep(world)
+            assert leak_status(world)["counts"]["missing"] == 0
+            await next_sweep(world)
+            [found] = leak_status(world)["findings"]
+            assert (found["verdict"], found["name"], found["id"]) == ("missing", "other/db", held)
+
+        live(leak_world, story)
+
+    def test_things_of_others_are_foreign_whatever_they_carry(self):
+        async def story(world: World) -> None:
+            world.start()
+            held = await living(world)
+            host, key = key_of(world)
+            add = world.account.add
+            add(item(OTHER), OTHER)
+            add("pg-wrong-key", "1" * 26, resource_token(b"x" * KEY_BYTES, host, "1" * 26))
+            add("pg-other-host", "2" * 26, resource_token(key, "elsewhere", "2" * 26))
+            add("pg-copied-token", "3" * 26, resource_token(key, host, held))
+            add("pg-copied-tags", held, resource_token(key, host, held))
+            add("pg-no-id", "")
+            check(world, action="delete")
+            await next_sweep(world, 4)
+            expected = dict.fromkeys((item(OTHER), "pg-wrong-key", "pg-other-host", "pg-copied-token", "pg-no-id"))
+            assert verdicts(world) == dict.fromkeys(expected, "foreign")
+            assert leak_status(world)["counts"]["held"] == 2
+            assert len(world.account.items) == 7
+            assert not world.cloud.starts("pg/drop")
+
+        live(leak_world, story)
+
+    def test_token_without_a_record_proves_an_undeletable_orphan(self):
+        async def story(world: World) -> None:
+            world.start()
+            await living(world)
+            host, key = key_of(world)
+            world.account.add(item(OTHER), OTHER, resource_token(key, host, OTHER))
+            await world.rest(120)
+            check(world, action="delete")
+            await next_sweep(world, 3)
+            [found] = leak_status(world)["findings"]
+            assert (found["verdict"], found.get("deletable", False)) == ("orphan", False)
+            assert "delete it by hand" in found["reason"]
+            assert not world.cloud.starts("pg/drop")
+
+        live(leak_world, story)
+
+    def test_lost_ledger_keeps_unrecorded_things_unknown(self):
+        async def story(world: World) -> None:
+            world.start()
+            uid = world.sandbox(BOX)
+            await world.until(lambda: world.status().get("ready"), "ready")
+            world.lose_ledger()
+            await world.until(lambda: world.status()["reason"] == "LedgerLost", "the report")
+            await world.rest(120)
+            check(world, action="delete")
+            await next_sweep(world, 3)
+            assert verdicts(world) == {item(resource_id(uid, "db")): "unknown"}
+
+        live(leak_world, story)
+
+    @pytest.mark.parametrize("fault", ["incomplete", "failing", "without-log"])
+    def test_list_that_proves_nothing_changes_no_verdict(self, fault):
+        async def story(world: World) -> None:
+            world.start()
+            id_ = await leave_orphan(world)
+            await world.rest(120)
+            check(world)
+            await next_sweep(world, 2)
+            listed = leak_status(world)["listedAt"]
+            world.account.items.clear()
+            world.account.is_complete = fault != "incomplete"
+            look(world).fails = 99 if fault == "failing" else 0
+            look(world).logless = fault == "without-log"
+            await next_sweep(world)
+            status = leak_status(world)
+            assert status["error"]
+            assert (status["ready"], status["reason"], status["message"]) == (False, "ListFailed", status["error"])
+            assert (status["listedAt"], verdicts(world)) == (listed, {item(id_): "orphan"})
+
+        live(leak_world, story)
+
+
+class TestDelete:
+    def test_check_deletes_an_orphan_with_its_recorded_version(self):
+        async def story(world: World) -> None:
+            world.start()
+            held = await living(world)
+            world.account.protected.add(held)
+            id_ = await leave_orphan(world)
+            await world.rest(120)
+            check(world, action="delete")
+            await next_sweep(world, 2)
+            world.account.play()
+            assert set(world.account.items) == {item(held)}
+            assert leak_status(world)["deleted"] == [id_]
+            await world.until(lambda: ("Normal", "LeaksDeleted") in world.events(), "the Event")
+            await next_sweep(world)
+            assert (verdicts(world), leak_status(world)["deleted"]) == ({}, [])
+            assert world.cloud.starts("pg/drop") == 1
+
+        live(leak_world, story)
+
+    def test_failed_deletion_is_reported_and_tried_by_the_next_sweep(self):
+        async def story(world: World) -> None:
+            world.start()
+            id_ = await leave_orphan(world)
+            await world.rest(120)
+            check(world, action="delete")
+            await next_sweep(world, 2)
+            [found] = leak_status(world)["findings"]
+            assert "its deletion has failed" in found["reason"]
+            world.kubelet.scripts["pg/drop"].fails = 0
+            await next_sweep(world)
+            assert leak_status(world)["deleted"] == [id_]
+
+        live(lambda: leak_world(pg_drop=Script(fails=99)), story)
+
+    def test_sweep_with_too_many_orphans_waits_for_a_plan(self):
+        async def story(world: World) -> None:
+            world.start()
+            await orphans(world, 3)
+            await world.rest(120)
+            check(world, action="delete")
+            await next_sweep(world, 2)
+            status = leak_status(world)
+            assert (len(status["deleted"]), status["left"]) == (1, 2)
+            await next_sweep(world)
+            status = leak_status(world)
+            assert (status["deleted"], status["left"], len(verdicts(world))) == ([], 2, 2)
+            request(world, f"apply {status['plan']} ann")
+            await next_sweep(world)
+            status = leak_status(world)
+            assert (len(status["deleted"]), status["left"], status["applied"]) == (2, 0, "done")
+            world.account.play()
+            assert not world.account.items
+
+        live(leak_world, story)
+
+    def test_plan_is_refused_if_the_orphans_have_changed(self):
+        async def story(world: World) -> None:
+            world.start()
+            await orphans(world, 2)
+            await world.rest(120)
+            check(world)
+            await next_sweep(world, 2)
+            plan = leak_status(world)["plan"]
+            world.account.items.popitem()
+            request(world, f"apply {plan} ann")
+            await next_sweep(world)
+            status = leak_status(world)
+            assert status["applied"].startswith("nothing was deleted")
+            assert (status["appliedPlan"], status["deleted"]) == (plan, [])
+            assert not world.cloud.starts("pg/drop")
+
+        live(leak_world, story)
+
+    def test_request_is_carried_out_once(self):
+        async def story(world: World) -> None:
+            world.start()
+            check(world, every="24h")
+            await next_sweep(world)
+            request(world, "sweep ann 1")
+            await next_sweep(world)
+            await world.rest(3600)
+            assert sweeps(world) == 2
+
+        live(leak_world, story)
+
+    def test_change_of_the_check_stops_a_deletion(self):
+        async def story(world: World) -> None:
+            world.start()
+            await orphans(world, 1)
+            await world.rest(120)
+            check(world, action="delete", every="24h")
+            await next_sweep(world)
+            await world.rest(120)
+            request(world, "sweep ann")
+            await world.until(lambda: world.pods("pg/look"), "the list")
+            change(world, action="report")
+            await next_sweep(world)
+            await world.rest(600)
+            assert not world.cloud.starts("pg/drop")
+            assert len(verdicts(world)) == 1
+
+        live(leak_world, story)
+
+    def test_record_of_another_publisher_is_foreign(self):
+        """A server's plugin may have the name of another one in the cluster, and other delete steps."""
+
+        async def story(world: World) -> None:
+            world.start()
+            id_ = await leave_orphan(world)
+            [secret] = [
+                each for each in world.cluster.objects("secrets") if each["type"] == "dayfly.dev/resource-records"
+            ]
+            _rewrite(world, secret)
+            await world.rest(120)
+            check(world, action="delete")
+            await next_sweep(world, 3)
+            [found] = leak_status(world)["findings"]
+            assert (found["verdict"], found["plugin"]) == ("foreign", "acme/pg@1.0.0")
+            assert item(id_) in world.account.items
+
+        live(leak_world, story)
+
+
+def _rewrite(world: World, secret: Object) -> None:
+    """Replace the publisher in stored records."""
+    raw = msgspec.convert(secret["data"]["records"], bytes)
+    plugins, rows = msgspec.msgpack.decode(raw)
+    changed = msgspec.to_builtins(msgspec.msgpack.encode(([("acme", plugin) for _, plugin in plugins], rows)))
+    path = f"/api/v1/namespaces/{HOME}/secrets/{secret['metadata']['name']}"
+    world.ask("PATCH", path, {"data": {"records": changed}}, "application/merge-patch+json")
+
+
+class TestCheck:
+    @pytest.mark.parametrize(
+        ("spec", "reason", "words"),
+        [
+            ({"plugin": "nothing"}, "PluginMissing", "nothing"),
+            ({"plugin": "bare@1.0.0"}, "Refused", "has no inventory"),
+            ({"params": {"region": "x"}}, "Refused", "region"),
+            ({"every": "1s"}, "Refused", "too short"),
+        ],
+    )
+    def test_invalid_check_is_refused_with_the_reason(self, spec, reason, words):
+        async def story(world: World) -> None:
+            bare = {key: each for key, each in PLUGIN.items() if key != "inventory"}
+            world.plugin("bare@1.0.0", bare)
+            world.start()
+            check(world, **spec)
+            await world.until(lambda: leak_status(world).get("reason") == reason, "the report")
+            assert words in leak_status(world)["message"]
+            assert not world.cloud.log
+
+        live(leak_world, story)
+
+    def test_check_continues_when_its_plugin_is_published(self):
+        async def story(world: World) -> None:
+            world.start()
+            check(world, plugin="pg@1.1.0")
+            await world.until(lambda: leak_status(world).get("reason") == "PluginMissing", "the report")
+            [plugin] = world.cluster.objects("resourceplugins")
+            world.plugin("pg@1.1.0", {key: each for key, each in plugin["spec"].items() if key != "name"})
+            await next_sweep(world)
+            assert leak_status(world)["plugin"] == "pg@1.1.0"
+
+        live(leak_world, story)
