@@ -58,13 +58,11 @@ def run(
             socket.send_fds(_server().control, [request], [each.fileno() for each in given])
             for each in given[:3]:
                 each.close()
-        process = int(ours.recv(64) or _server().fail())
         try:
             out, err = _communicate(streams[0][1], stdin, [streams[1][0], streams[2][0]], time.monotonic() + timeout)
             ours.settimeout(timeout)
-            status = json.loads(ours.recv(64))
+            status = json.loads(ours.recv(64) or _server().fail())
         except TimeoutError:
-            os.kill(process, signal.SIGKILL)
             raise subprocess.TimeoutExpired([*COMMAND, *arguments], timeout) from None
     _server().cpu_s += status["cpu_s"]
     return subprocess.CompletedProcess(arguments, status["code"], bytes(out), bytes(err))
@@ -170,38 +168,43 @@ def _import_command_line() -> None:
 def _serve(control: socket.socket) -> None:
     """Fork a process for each request. Return in the forked process, ready to run its command.
 
-    A reply is the process ID, and after its end the exit code and the CPU time.
+    The reply has the exit code and the CPU time. A client that closes the socket of its reply before kills the command.
     """
     with selectors.DefaultSelector() as selector:
         selector.register(control, selectors.EVENT_READ)
         while True:
-            for key, _ in selector.select():
-                if key.fileobj is not control:
-                    selector.unregister(key.fileobj)
-                    _report_end(key.fd, *key.data)
-                    continue
+            key, _ = selector.select()[0]
+            if key.fileobj is control:
                 data, fds, _, _ = socket.recv_fds(control, _MAX_REQUEST, _FDS)
                 if not data:
                     sys.exit()
                 if not (process := os.fork()):
                     for each in selector.get_map().values():
-                        if each.fileobj is not control:
-                            each.data[1].close()
-                            os.close(each.fd)
-                    control.close()
+                        os.close(each.fd)
+                        if isinstance(each.fileobj, socket.socket):
+                            each.fileobj.detach()
                     os.close(fds.pop())
                     return _become(json.loads(data), fds)
                 *streams, reply_fd = fds
                 for stream in streams:
                     os.close(stream)
                 reply = socket.socket(fileno=reply_fd)
-                reply.send(str(process).encode())
+                selector.register(reply, selectors.EVENT_READ, process)
                 selector.register(os.pidfd_open(process), selectors.EVENT_READ, (process, reply))
+            elif isinstance(key.fileobj, socket.socket):
+                os.kill(key.data, signal.SIGKILL)
+                selector.unregister(key.fileobj)
+            else:
+                selector.unregister(key.fileobj)
+                os.close(key.fd)
+                process, reply = key.data
+                if reply.fileno() in selector.get_map():
+                    selector.unregister(reply)
+                _report_end(process, reply)
 
 
-def _report_end(pidfd: int, process: int, reply: socket.socket) -> None:
+def _report_end(process: int, reply: socket.socket) -> None:
     _, status, usage = os.wait4(process, 0)
-    os.close(pidfd)
     cpu_s = usage.ru_utime + usage.ru_stime
     with reply, contextlib.suppress(OSError):
         reply.send(json.dumps({"code": os.waitstatus_to_exitcode(status), "cpu_s": cpu_s}).encode())

@@ -121,18 +121,14 @@ def command(
     forms, proxy = options.parse_routing_forms(headers, query), _proxy(routing=routing)
     declared = _baselines(baselines)
     containers = _containers(engine)
-    if detach and (pid := home.server_process()) is not None:
-        show.print_message(f"dayfly is already up at {home.read(home.url)} (process {pid}); its options are unchanged")
-        return
-    _check_free(home)
     if detach:
         words = ["--port", str(port), "--parallel", str(parallel), "--engine", engine]
         words += [*_host_options(clusters, servers, events_to), *_routing_options(forms, routing=routing)]
         _detach(home, [*words, *(["--while-used"] if while_used else [])], baselines, declared)
         return
-    report_ready = (
-        server_process.continue_in_background() if background else lambda: None
-    )  # before anything starts a thread
+    _check_free(home)
+    # A fork comes before anything starts a thread.
+    report_ready = server_process.continue_in_background() if background else lambda: None
     from dayfly.execute import tracing
 
     server_process.log_warnings()
@@ -177,9 +173,12 @@ def _routing_options(forms: Forms, *, routing: bool) -> list[str]:
 
 
 def _detach(home: Home, words: list[str], baselines: tuple[str, ...], declared: list[LoadedDocument]) -> None:
-    """Start the server as a separate process, which also declares the baselines."""
+    """Start the server as a separate process, which also declares the baselines. A running server stays as it is."""
     from dayfly.client.files import STANDARD_INPUT
 
+    if (pid := home.server_process()) is not None:
+        show.print_message(f"dayfly is already up at {home.read(home.url)} (process {pid}); its options are unchanged")
+        return
     named = [each for each in baselines if each != STANDARD_INPUT and (Path(each).is_file() or Path(each).is_dir())]
     files = [word for name in named for word in ("--baseline", str(Path(name).absolute()))]
     client = server_process.start(home, [*words, *files])
