@@ -171,6 +171,7 @@ def _find(parent: Parent, plugins: Plugins, keys: Path) -> Plugin:
     if (name, version) in plugins:
         return plugins[name, version]
     known = [semver.join_name(*each) for each in sorted(plugins)]
+    known = [each for each in known if each.startswith(f"{name}@")] or known
     wanted = semver.join_name(name, version)
     problem = f"the parent {quote(wanted)} is not published; publish it first, or correct the name or version"
     raise SpecError(f"{problem} ({suggest(wanted, known)})" if known else problem, keys)
