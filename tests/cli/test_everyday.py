@@ -123,6 +123,18 @@ def test_apply_recreates_only_a_sandbox_that_cannot_change(three: Cli, journal: 
     assert journal.read_text().count("drop") == 1
 
 
+def test_apply_recreates_a_sandbox_that_has_failed(served: Cli):
+    flag = served.folder / "flag"
+    script = f"#!/bin/sh\\ntest -e '{flag}'"
+    served.write("s.yaml", CHATTY.replace("#!/bin/sh\\necho one", script).replace("chatty", "late"))
+    assert served("apply", "-f", "s.yaml").code == 1
+    flag.touch()
+    assert 'Unchanged: sandbox "late"' in served("apply", "-f", "s.yaml").err
+    done = served("apply", "-f", "s.yaml", "--recreate")
+    assert (done.code, 'Recreating sandbox "late", because it has failed.' in done.err) == (0, True), done.err
+    assert 'Unchanged: sandbox "late"' in served("apply", "-f", "s.yaml", "--recreate").err
+
+
 SENSITIVE = """\
 name: keeper
 spec:

@@ -37,6 +37,12 @@ WITHOUT_SERVER = [
     ("get --server nosuch", 3, ["nosuch", "dayfly login"]),
     ("get -n team", 2, ["--context"]),
     ("get -o xml", 2, ["xml", "jsonpath"]),
+    ("get plugins", 2, ["dayfly plugin list"]),
+    ("get leakchecks", 2, ["dayfly leaks"]),
+    ("delete pool box", 2, ["dayfly pool delete"]),
+    ("list plugins", 2, ["dayfly plugin list"]),
+    ("session list", 2, ["dayfly mcp"]),
+    ("usage --by team=pay", 2, ["--by team", "'team=pay'"]),
     ("pool create", 2, ["dayfly apply -f"]),
     ("state pull a b", 2, ["dayfly state show"]),
     ("cluster rm local", 2, ["dayfly cluster remove"]),
@@ -56,11 +62,23 @@ WITH_SERVER = [
     ("bug-report nosuch", 3, ["nosuch", "dayfly sandbox list"]),
     ("reset nosuch db", 3, ["nosuch", "dayfly sandbox list"]),
     ("logs demo nosuch", 3, ["nosuch", "db/"]),
+    ("leaks nosuch", 3, ['no leak check "nosuch"', "see: dayfly leaks"]),
+    ("leaks nosuch --sweep", 3, ['no leak check "nosuch"']),
     ("key delete nosuch", 3, ["dayfly key list"]),
     ("cluster token delete local nosuch", 3, ["dayfly cluster token list local"]),
     ("plugin delete notes@9.9.9", 3, ["9.9.9", "1.0.0"]),
     ("abandon demo --reason x", 1, ["dayfly sandbox delete demo"]),
 ]
+POOL = """\
+kind: ResourcePool
+name: pool
+spec: {cluster: local, plugin: good, ready: 1, maxAge: 24h}
+"""
+CHECK = """\
+kind: LeakCheck
+name: check
+spec: {cluster: local, plugin: good, every: 24h}
+"""
 # A text of a valid file, its replacement, and the place of the fault.
 FILES = [
     (SANDBOX, "cluster:", "clustr:", "3:3: spec.clustr"),
@@ -101,3 +119,11 @@ def test_mistake_in_a_file_is_answered_with_its_place(cli: Cli, text: str, old: 
     done = cli("plan", "-f", "file.yaml")
     assert (done.code, done.out) == (2, ""), done
     assert f"file.yaml:{place}" in done.err, done.err
+
+
+@pytest.mark.parametrize(("text", "field"), [(POOL, "3:48: spec.maxAge"), (CHECK, "3:38: spec.every")])
+def test_duration_without_a_unit_is_answered_with_units(cli: Cli, text: str, field: str):
+    cli.write("file.yaml", text.replace("24h", "24"))
+    done = cli("plan", "-f", "file.yaml")
+    assert (done.code, done.out) == (2, ""), done
+    assert f"file.yaml:{field}: 24 has no unit; write 24s, 24m or 24h" in done.err

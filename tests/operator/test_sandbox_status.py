@@ -9,7 +9,7 @@ import re
 import time
 
 import pytest
-from tests.kube.fake import Refusal
+from tests.kube.fake import Call, Refusal
 from tests.operator.rig.scenes import CHAIN, at_work, gone, ready, wish
 from tests.operator.rig.world import World
 
@@ -234,12 +234,14 @@ class TestEvents:
         at_work(story)
 
 
+def labelled(world: World) -> set[str]:
+    """Return the names of namespaces and plugins in use."""
+    every = [*world.cluster.objects("namespaces"), *world.cluster.objects("resourceplugins")]
+    return {item["metadata"]["name"] for item in every if "dayfly.dev/in-use" in item["metadata"].get("labels", {})}
+
+
 def test_used_namespace_and_plugin_are_labelled_until_the_end():
     """The namespace and the plugin of a live sandbox cannot be deleted by mistake; afterwards they can."""
-
-    def labelled(world: World) -> set[str]:
-        every = [*world.cluster.objects("namespaces"), *world.cluster.objects("resourceplugins")]
-        return {item["metadata"]["name"] for item in every if "dayfly.dev/in-use" in item["metadata"].get("labels", {})}
 
     async def story(world: World) -> None:
         world.plugin("idle", CHAIN)
@@ -252,6 +254,32 @@ def test_used_namespace_and_plugin_are_labelled_until_the_end():
         world.delete()
         await world.until(lambda: not world.cluster.objects("sandboxes"), "the end of the sandbox")
         await world.until(lambda: not labelled(world), "the labels to go", 10)
+        await gone(world)
+
+    at_work(story)
+
+
+def test_labels_of_a_sandbox_that_ends_before_its_run_are_removed():
+    """No run ends. A sweep each minute would remove the labels after one to two minutes."""
+    deleted: list[int] = []
+
+    def delete(number: int, call: Call) -> None:
+        if call.write is not None and "resourceplugins/" in call.request.path and not deleted:
+            deleted.append(number)
+            world_of[0].delete()
+
+    world_of: list[World] = []
+
+    async def story(world: World) -> None:
+        world_of.append(world)
+        # The sweeps after the start must not remove the labels.
+        await world.rest(30)
+        world.hook = delete
+        world.sandbox(wish())
+        await world.until(lambda: labelled(world), "the labels")
+        assert world.box() is None
+        await world.until(lambda: not labelled(world), "the labels to go", 20)
+        assert (world.cluster.objects("runs"), len(deleted)) == ([], 1)
         await gone(world)
 
     at_work(story)

@@ -37,6 +37,7 @@ def test_parent_must_be_published_before_its_child(client):
     ("parent", "word"),
     [
         ({"plugin": "server@2.0.0"}, "server@2.0.0"),
+        ({"plugin": "server"}, 'write its version, like "server@1.0.0"'),
         ({"plugin": "server@1.0.0", "params": {"seize": "1"}}, "seize"),
         ({"plugin": "server@1.0.0", "capacity": 0}, "capacity"),
         ({"plugin": "server@1.0.0", "linger": "soon"}, "linger"),

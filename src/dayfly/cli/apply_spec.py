@@ -31,8 +31,8 @@ def apply_one(
         client: A client of the server.
         wished: The document.
         secrets: The secrets of a sandbox.
-        recreate_within: Delete a sandbox whose changes are not allowed, wait at most these seconds until it is gone,
-            and create it again; None to refuse such changes.
+        recreate_within: Delete a sandbox that has failed or whose changes are not allowed, wait at most these seconds
+            until it is gone, and create it again; None to keep it.
 
     Raises:
         DayflyError: the server rejects it. The message has the position in the file if the server names a field.
@@ -45,7 +45,7 @@ def apply_one(
         if isinstance(wished.content, LeakCheck):
             return _apply_check(client, wished.content)
         if recreate_within is not None:
-            _delete_if_immutable(client, wished, recreate_within)
+            _delete_if_stuck(client, wished, recreate_within)
         return _apply_run(client, wished, {"secrets": secrets} if secrets else {})
     except RefusedError as fault:
         raise refusal_with_places(fault, wished.document) from None
@@ -119,8 +119,8 @@ def _apply_run(client: ServerClient, wished: LoadedDocument, more: dict[str, Any
     return stored
 
 
-def _delete_if_immutable(client: ServerClient, wished: LoadedDocument, seconds: float) -> None:
-    """Delete the sandbox of this name if the file changes what cannot change, and wait until it is gone."""
+def _delete_if_stuck(client: ServerClient, wished: LoadedDocument, seconds: float) -> None:
+    """Delete the sandbox of this name if it has failed or cannot change as its file requires; wait until it is gone."""
     from dayfly.cli import watch
     from dayfly.cli.output import plan_diff
 
@@ -129,9 +129,12 @@ def _delete_if_immutable(client: ServerClient, wished: LoadedDocument, seconds: 
         return
     assert isinstance(wished.content, Sandbox), "the kind was checked"
     fixed = plan_diff.find_difference(plan_diff.parse_existing(existing["spec"], wished.name), wished.content).immutable
-    if not fixed:
+    progress = existing["progress"]
+    has_failed = progress["severity"] == "failed" and progress["phase"] == "open"
+    if not (fixed or has_failed):
         return
-    print_message(f"Recreating {subject.title(wished.subject)}, because {', '.join(fixed)} cannot be changed.")
+    why = f"{', '.join(fixed)} cannot be changed" if fixed else "it has failed"
+    print_message(f"Recreating {subject.title(wished.subject)}, because {why}.")
     uid = client.get(*subject.path(wished.subject), "report").get("uid", "")
     client.delete(*subject.path(wished.subject))
     watch.until_gone(client, wished.subject, uid, seconds)

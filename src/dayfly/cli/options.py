@@ -107,7 +107,8 @@ def wait(command: Any) -> Any:
 recreate: Decorator = click.option(
     "--recreate",
     is_flag=True,
-    help="If a sandbox cannot change as its file requires, delete it with its resources and create it again.",
+    help="If a sandbox has failed, or cannot change as its file requires, delete it with its resources and create it "
+    "again.",
 )
 param_files: Decorator = click.option(
     "--param-file",

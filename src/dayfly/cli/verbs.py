@@ -115,6 +115,7 @@ _COMMON_NAMES = {
     "rollback": "apply -f FILE --recreate",
     "run": "with -f FILE -- COMMAND",
     "scale": "explain pool.ready",
+    "session": "mcp --help",
     "show": "get sandbox NAME",
     "start": "up",
     "stop": "down",
@@ -162,10 +163,21 @@ class LazyGroup(click.Group):
         if not ctx.resilient_parsing and not wanted.startswith("-") and self.get_command(ctx, wanted) is None:
             from dayfly.cli.command_classes import similar_command
 
-            meant = _COMMON_NAMES.get(wanted) or similar_command(wanted, [*self.modules, *self.aliases])
+            meant = self._verb_of_noun(ctx, args) or _COMMON_NAMES.get(wanted)
+            meant = meant or similar_command(wanted, [*self.modules, *self.aliases])
             hint = f"; did you mean: {PROGRAM} {meant}" if meant else ""
             ctx.fail(f'no such command "{wanted}"{hint}')
         return super().resolve_command(ctx, args)
+
+    def _verb_of_noun(self, ctx: click.Context, args: list[str]) -> str:
+        """Return the command for `VERB NOUN`, like `pool delete` for `delete pool NAME`; empty if there is none."""
+        nouns = {**{name: name for name in self.modules}, **self.aliases}
+        for noun in args[1:2]:
+            name = nouns.get(noun) or nouns.get(noun.removesuffix("s"), "")
+            group = self.get_command(ctx, name) if name else None
+            if isinstance(group, click.Group) and args[0] in group.commands:
+                return f"{name} {args[0]}"
+        return ""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 # click's signature
         for title, verbs in GROUPS.items():

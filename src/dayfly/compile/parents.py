@@ -170,10 +170,12 @@ def _find(parent: Parent, plugins: Plugins, keys: Path) -> Plugin:
     name, version = parent.version
     if (name, version) in plugins:
         return plugins[name, version]
-    known = [semver.join_name(*each) for each in sorted(plugins)]
-    wanted = semver.join_name(name, version)
+    wanted, known = semver.join_name(name, version), [semver.join_name(*each) for each in sorted(plugins)]
     problem = f"the parent {quote(wanted)} is not published; publish it first, or correct the name or version"
-    raise SpecError(f"{problem} ({suggest(wanted, known)})" if known else problem, keys)
+    if "@" not in parent.plugin:
+        raise SpecError(f"{problem}: write its version, like {quote(f'{name}@1.0.0')}", keys)
+    hint = suggest(wanted, [each for each in known if each.startswith(f"{name}@")] or known)
+    raise SpecError(f"{problem} ({hint})" if hint.startswith("did you mean") else problem, keys)
 
 
 def _check_levels(parent: Parent, plugins: Plugins, keys: Path) -> None:

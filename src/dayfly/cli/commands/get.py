@@ -37,6 +37,15 @@ _KINDS = {
     "resourcepool": "pools",
     "resourcepools": "pools",
 }
+_OTHER_COMMANDS = {
+    "cluster": "cluster list",
+    "key": "key list",
+    "leak": "leaks",
+    "leakcheck": "leaks",
+    "plugin": "plugin list",
+    "resourceplugin": "plugin list",
+}
+"""The commands that show other kinds."""
 _POLL_INTERVAL_S = 1.0
 
 
@@ -182,6 +191,9 @@ def _parse_kind(kind: str, name: str) -> tuple[str, str]:
     if "/" in kind and not name:
         kind, _, name = kind.partition("/")
     if kind not in _KINDS:
+        for noun, other in _OTHER_COMMANDS.items():
+            if kind in (noun, f"{noun}s"):
+                raise DayflyError(Exit.USAGE, f"{kind!r} are not shown by get", f"type: dayfly {other}")
         message = f"unknown kind {kind!r}: the kinds are sandboxes, resources, routegroups and pools"
         raise DayflyError(Exit.USAGE, message, f"for one sandbox: dayfly get sandbox {kind}")
     return _KINDS[kind], name

@@ -13,7 +13,7 @@ from dayfly.cli import options
 from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.command_classes import verb
 from dayfly.cli.output import leaks, show
-from dayfly.client.errors import DayflyError, Exit, RefusedError
+from dayfly.client.errors import DayflyError, Exit, RefusedError, unknown_name_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +79,12 @@ def command(
 
 
 def _select(client: ServerClient, names: Sequence[str]) -> list[Any]:
-    return [client.get("leakchecks", name) for name in names] if names else list(client.get("leakchecks"))
+    found = list(client.get("leakchecks"))
+    by_name = {each["name"]: each for each in found}
+    if unknown := [name for name in names if name not in by_name]:
+        message = f'no leak check "{unknown[0]}"'
+        raise unknown_name_error(message, unknown[0], by_name, f"dayfly leaks{client.flags}")
+    return [by_name[name] for name in names] or found
 
 
 def _sweep(client: ServerClient, check: Any, timeout: float, plan: str = "") -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
+import re
 import sys
 
 import click
@@ -38,6 +39,9 @@ def command(by: str, since: float, output: str | None, *, as_csv: bool) -> None:
 
     Sandboxes that still exist are included. The hours are those within the period.
     """
+    if not (key := re.match(r"[\w./-]*", by)) or key[0] != by:
+        problem = f"--by takes the key of a label, not {by!r}: write --by {key[0] if key and key[0] else 'LABEL'}"
+        raise click.UsageError(problem, click.get_current_context())
     begin = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=since)
     found = ServerClient.open().get("usage", by=by, since=begin.isoformat(timespec="seconds").replace("+00:00", "Z"))
     rows = [(each["value"], str(each["sandboxes"]), f"{each['hours']:.2f}") for each in found["sums"]]

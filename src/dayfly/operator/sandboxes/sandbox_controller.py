@@ -66,7 +66,8 @@ class SandboxController:
 
     def _on_change(self, change: ObjectChange[SandboxObject]) -> None:
         if (gone := change.deleted) is not None:
-            self._done.pop(gone.metadata.uid, None)
+            if self._done.pop(gone.metadata.uid, None) is None:
+                self._in_use.schedule_sweep()  # it may have labels but no run, whose end would remove them
             self._refused.pop(gone.metadata.uid, None)
 
     def _on_plugin_change(self, _change: ObjectChange[PluginObject]) -> None:

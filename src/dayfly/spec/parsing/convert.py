@@ -23,6 +23,10 @@ T = TypeVar("T")
 
 # One part of a path in a message of msgspec: a field, an index, or an entry of a mapping.
 _PATH_PART = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[(\.\.\.)\]")
+# Fields whose values are numbers with units.
+_DURATIONS = frozenset(
+    {"answer", "connect", "duration", "every", "grace", "linger", "maxAge", "pull", "run", "schedule"}
+)
 # The path at the end of a message. The name of an unknown field, which comes before it, may contain any text.
 _PATH_SUFFIX = re.compile(r" - at `\$((?:\.\w+|\[\d+\]|\[\.\.\.\])+)`\Z")
 _MISSING, _UNKNOWN, _EXPECTS = "Object missing required field `", "Object contains unknown field `", "Expected `"
@@ -156,6 +160,9 @@ def wrong_type(expected: str, value: Any, keys: Path, spelled: Mapping[Path, str
     kind = text.kind_of(value)
     if "str" in wanted and keys in spelled:
         word = quote(spelled[keys])
+        if keys and keys[-1] in _DURATIONS and spelled[keys].isdecimal():
+            number = spelled[keys]
+            return SpecError(f"{number} has no unit; write {number}s, {number}m or {number}h", keys)
         return SpecError(f"{word} is {kind} in YAML; write {word} in quotes", keys)
     return SpecError(
         f"must be {' or '.join(_EXPECTED[name] for name in wanted)}, not {kind}{_example(wanted, keys)}", keys
