@@ -109,7 +109,7 @@ async def test_two_resources_of_a_sandbox_keep_the_capacity(machine, limits, cou
     assert words(machine).count("start") == words(machine).count("stop") == count
 
 
-async def test_second_resource_waits_while_its_own_sandbox_fills_the_parent(machine):
+async def test_second_resource_waits_if_the_first_fills_the_parent(machine):
     above = server(capacity=1)
     await machine.host.offer(sandbox("a", database(above, name="db"), database(above, name="more")))
     states = []
