@@ -148,6 +148,26 @@ class TestMembers:
         assert asked("logs", "box").out == f"db/parent.start | {LINE}db/clone | {LINE}"
         assert asked("logs", "box", "db", "parent.start").out == LINE
 
+    def test_get_parents_lists_their_holders(self, stage: Stage):
+        async def ready_children(world: World) -> None:
+            child(world)
+            child(world, "late")
+            await world.until(lambda: ready(world) and ready(world, "late"), "ready")
+            await world.rest(30)
+
+        asked = stage(PARENT_SCENES["parent-alone"], ready_children)
+        [found] = json.loads(asked("get", "parents", "-o", "json").out)
+        assert (found["phase"], found["holders"]) == ("Ready", ["box/db", "late/db"])
+        assert asked("get", "parents").out.splitlines()[1].split() == [
+            found["name"],
+            "Ready",
+            "2",
+            "box/db,",
+            "late/db",
+        ]
+        assert asked("get", f"parent/{found['name']}").out == asked("get", "parents").out
+        refused(asked("get", "parent", "server"), 3, 'no shared parent "server"', "see: dayfly get parents")
+
     def test_logs_of_a_running_member_are_followed(self, stage: Stage):
         async def running(world: World) -> None:
             pooled_sandbox(world)

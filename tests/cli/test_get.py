@@ -98,3 +98,41 @@ def test_watch_prints_each_change_of_a_sandbox(demo: Cli):
     assert {line.split()[0] for line in lines[1:]} == {"other"}
     refused(demo("get", "sandbox", "none", "-w"), 3, 'no sandbox "none"')
     refused(demo("get", "-w", "-o", "json"), 2, "--watch prints a table")
+
+
+PARENT = """
+name: shelf@1.0.0
+spec:
+  create:
+  - name: start
+    outputs: [{name: path, valueFromPath: /tmp/path}]
+    script: "#!/bin/sh\\nprintf %s shelf >/tmp/path\\n"
+"""
+CHILD = """
+name: book@1.0.0
+spec:
+  parent: {plugin: shelf@1.0.0, linger: 1h}
+  create:
+  - name: make
+    inputs: [{name: shelf, valueFromParent: {step: start, output: path}}]
+    script: "#!/bin/sh\\n"
+"""
+BOX = """
+name: %s
+spec: {cluster: local, labels: {team: %s}, resources: [{name: first, plugin: book}, {name: second, plugin: book}]}
+"""
+
+
+def test_parents_are_listed_with_their_holders(served: Cli):
+    assert served("get", "parents").err == "There are no shared parents.\n"
+    for name, text in (("p", PARENT), ("c", CHILD), ("a", BOX % ("a", "pay")), ("b", BOX % ("b", "web"))):
+        served.write(f"{name}.yaml", text)
+    assert served("apply", "-f", ".").code == 0
+    [found] = json.loads(served("get", "parents", "-o", "json").out)
+    assert found["name"].startswith("shelf-")
+    assert (found["phase"], found["holders"]) == ("Ready", ["a/first", "a/second", "b/first", "b/second"])
+    assert served("get", "parents", "-l", "team=web").out.split()[-4:] == ["Ready", "2", "b/first,", "b/second"]
+    assert served("get", "parents", "-o", "name").out == f"{found['name']}\n"
+    assert served("sandbox", "delete", "a").code == 0
+    assert json.loads(served("get", "parent", found["name"], "-o", "json").out)[0]["holders"] == ["b/first", "b/second"]
+    refused(served("get", "parent/shelf"), 3, 'no shared parent "shelf"', "dayfly get parents")

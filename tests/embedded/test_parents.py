@@ -78,6 +78,51 @@ async def test_concurrent_children_create_one_parent(machine):
     assert words(machine).count("drop") == 30
 
 
+async def test_two_resources_of_a_sandbox_share_a_parent(machine):
+    above = server()
+    both = sandbox("a", database(above, name="db"), database(above, name="more"))
+    await machine.host.offer(both)
+    await machine.ready("a")
+    run = machine.stored("a").run
+    uid = run.unit("db/parent.start").ref
+    assert run.unit("more/parent.start").ref == uid
+    assert {each.resource for each in machine.stored(uid).run.holders} == {"db", "more"}
+    await machine.host.offer(sandbox("b", database(above, name="db"), database(above, name="more")))
+    await machine.ready("b")
+    assert {each.run for each in machine.stored(uid).run.holders} == {"a", "b"}
+    assert len(machine.stored(uid).run.holders) == 4
+    await machine.finish("a")
+    await machine.finish("b")
+    await machine.gone(uid)
+    assert sorted(words(machine)) == ["clone"] * 4 + ["drop"] * 4 + ["start", "stop"]
+
+
+@pytest.mark.parametrize(("limits", "count"), [({"capacity": 1, "max_parents": 2}, 2), ({"capacity": 2}, 1)])
+async def test_two_resources_of_a_sandbox_keep_the_capacity(machine, limits, count):
+    above = server(**limits)
+    await machine.host.offer(sandbox("a", database(above, name="db"), database(above, name="more")))
+    await machine.ready("a")
+    run = machine.stored("a").run
+    assert len({run.unit(f"{name}/parent.start").ref for name in ("db", "more")}) == count
+    await machine.finish("a")
+    await all_ended(machine)
+    assert words(machine).count("start") == words(machine).count("stop") == count
+
+
+async def test_second_resource_waits_if_the_first_fills_the_parent(machine):
+    above = server(capacity=1)
+    await machine.host.offer(sandbox("a", database(above, name="db"), database(above, name="more")))
+    states = []
+
+    def waiting():
+        states[:] = [machine.unit(f"{name}/parent.start", "a").reason for name in ("db", "more")]
+        return states.count("WaitingForParent") == 1
+
+    await until(waiting, "one resource waits")
+    await machine.finish("a")
+    await all_ended(machine)
+
+
 async def test_different_templates_have_different_parents(machine):
     await machine.host.offer(box("a"))
     await machine.host.offer(box("b", server(START + "; true")))

@@ -48,6 +48,16 @@ def chain_world() -> World:
     return world
 
 
+def pair_world() -> World:
+    """Return a world for sandboxes with two resources, `db` and `more`."""
+    world = front_world()
+    for name, creates in (("more/clone", True), ("more/drop", False)):
+        world.units[name] = Unit(creates=creates, once=creates, undone_by="more/drop" if creates else "")
+        world.kubelet.scripts[name] = Script(outputs={"name": b"db"} if creates else {})
+        world.cloud.knows(name, creates=creates, once=creates, reads={})
+    return world
+
+
 def at_work(
     story, plugins: dict[str, Object] = LOCAL, *, make: Callable[..., World] = front_world, **scripts: Script
 ) -> World:
@@ -78,6 +88,18 @@ class TestKubectl:
             assert world.cloud.starts("server/start") == 1
 
         at_work(story)
+
+    def test_two_resources_of_a_sandbox_share_a_parent(self):
+        async def story(world: World) -> None:
+            world.sandbox({"resources": [{"name": name, "plugin": "pg"} for name in ("db", "more")]})
+            await world.until(lambda: ready(world), "ready", 300)
+            [ledger] = parent_ledgers(world)
+            assert {each["resource"] for each in ledger["holders"]} == {"db", "more"}
+            world.delete()
+            await gone(world)
+            assert world.cloud.starts("server/start") == world.cloud.starts("server/stop") == 1
+
+        at_work(story, make=pair_world)
 
     def test_sandbox_waits_until_the_parent_is_published(self):
         async def story(world: World) -> None:

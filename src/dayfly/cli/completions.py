@@ -131,7 +131,7 @@ def names_of_kind(ctx: click.Context) -> Iterable[str]:
 @_completion
 def kinds(ctx: click.Context) -> Iterable[str]:  # noqa: ARG001 # the protocol of completions
     """Complete the kinds that `get` shows."""
-    return ["sandboxes", "sandbox", "resources", "routegroups", "routegroup", "pools", "pool"]
+    return ["sandboxes", "sandbox", "resources", "parents", "routegroups", "routegroup", "pools", "pool"]
 
 
 @_completion

@@ -67,6 +67,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "dayfly get",
         "dayfly get sandbox demo",
         "dayfly get resources -l team=pay",
+        "dayfly get parents",
         "dayfly get --mine",
         "dayfly get -w",
         "dayfly get sandbox demo -o 'jsonpath={.endpoints[0].url}'",

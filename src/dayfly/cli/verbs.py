@@ -30,7 +30,7 @@ GROUPS = {
     "Sandboxes": {
         "apply": "Apply plugins, baselines, pools, sandboxes and groups.",
         "plan": "Show what files would do, without doing it.",
-        "get": "Show the state of sandboxes, resources, groups or pools.",
+        "get": "Show the state of sandboxes, resources, parents or pools.",
         "why": "Explain what a sandbox is waiting for, down to the root cause.",
         "wait": "Wait until sandboxes are ready, or gone.",
         "history": "Show what happened to a sandbox, step by step.",

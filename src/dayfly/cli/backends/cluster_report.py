@@ -156,6 +156,7 @@ def _unit(status: Any, now: int) -> UnitReport:
         waits_on=tuple(status.get("waitsOn") or ()),
         pool=status.get("pool", ""),
         member=status.get("member", ""),
+        parent=status.get("parent", ""),
         hit=bool(status.get("hit")),
     )
 

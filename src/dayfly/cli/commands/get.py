@@ -1,4 +1,4 @@
-"""`dayfly get`: show the state of sandboxes, resources, route groups and pools, or one run with all its steps."""
+"""`dayfly get`: show the state of sandboxes, resources, parents, groups and pools, or one run with all its steps."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ _KINDS = {
     "pools": "pools",
     "resourcepool": "pools",
     "resourcepools": "pools",
+    "parent": "parents",
+    "parents": "parents",
 }
 _OTHER_COMMANDS = {
     "cluster": "cluster list",
@@ -68,6 +70,8 @@ class _Listing:
     """The number of columns at the end that only `-o wide` shows."""
     keys = 1
     """The number of columns at the beginning that identify an object."""
+    has_steps = True
+    """Whether one object is shown with all its steps."""
 
     def __init__(self, terms: tuple[Term, ...], name: str, *, mine: bool = False) -> None:
         self.terms = terms
@@ -131,6 +135,7 @@ class _Resources(_Listing):
     elastic = "MESSAGE"
     wide = 0
     keys = 2
+    has_steps = False
 
     def rows_of(self, runs: Iterable[RunView]) -> list[Any]:
         return [each for one in runs for each in _resources_of(one)]
@@ -142,14 +147,38 @@ class _Resources(_Listing):
         return tuple(each[key] for key in ("name", "sandbox", "plugin", "phase", "progress", "message"))
 
 
-_LISTINGS = {"sandboxes": _Listing, "routegroups": _Groups, "resources": _Resources}
+class _Parents(_Listing):
+    """The shared parents that resources of sandboxes use. The reports of these sandboxes name them."""
+
+    title, titles = "shared parent", "shared parents"
+    header = ("PARENT", "PHASE", "USES", "HOLDERS")
+    elastic = "HOLDERS"
+    wide = 0
+    has_steps = False
+
+    def rows_of(self, runs: Iterable[RunView]) -> list[Any]:
+        found: dict[str, dict[str, Any]] = {}
+        for name, phase, holder in (each for one in runs for each in _parents_of(one)):
+            known = found.setdefault(name, {"name": name, "phase": phase, "holders": []})
+            known["holders"].append(holder)
+            known["phase"] = "Ready" if phase == "Ready" else known["phase"]
+        return [found[name] for name in sorted(found)]
+
+    def data(self, each: Any) -> Any:
+        return each
+
+    def row(self, each: Any) -> tuple[str, ...]:
+        return (each["name"], each["phase"], str(len(each["holders"])), ", ".join(each["holders"]))
+
+
+_LISTINGS = {"parents": _Parents, "sandboxes": _Listing, "routegroups": _Groups, "resources": _Resources}
 
 
 @verb("get")
 @options.name_argument("kind", "kinds", required=False, default="sandboxes")
 @options.name_argument("name", "names_of_kind", required=False, default="")
 @options.labels
-@click.option("--mine", is_flag=True, help="List only sandboxes that you created, or their resources.")
+@click.option("--mine", is_flag=True, help="List only sandboxes that you created, or their resources and parents.")
 @click.option("-w", "--watch", is_flag=True, help="Print the table, then each row that changes, until Ctrl-C.")
 @options.backend_options
 @options.list_output
@@ -164,15 +193,15 @@ def command(
     namespace: str | None,
     output: str | None,
 ) -> None:
-    """Show the state of sandboxes, resources, route groups or pools, or of NAME with all its steps.
+    """Show the state of sandboxes, resources, shared parents, route groups or pools, or of NAME with all its steps.
 
-    KIND is sandboxes (the default), resources, routegroups or pools. KIND/NAME is the same as KIND NAME.
+    KIND is sandboxes (the default), resources, parents, routegroups or pools. KIND/NAME is the same as KIND NAME.
     """
     kind, name = _parse_kind(kind, name)
-    if name and labels and kind != "resources":
+    if name and labels and kind not in ("resources", "parents"):
         raise click.UsageError("give either a name or --label", click.get_current_context())
     if mine and (kind in ("routegroups", "pools") or (name and kind == "sandboxes")):
-        raise click.UsageError("--mine is for lists of sandboxes and resources", click.get_current_context())
+        raise click.UsageError("--mine is for lists of sandboxes, resources and parents", click.get_current_context())
     if kind == "pools":
         _print_pools(name, labels, context, namespace, output, watch=watch)
         return
@@ -180,7 +209,7 @@ def command(
     host = hosts.find(context, namespace)
     if watch:
         _watch(host, listing, output)
-    elif name and kind != "resources":
+    elif name and listing.has_steps:
         run_view.print_one(host, listing.subject, output)
     else:
         _print_list(host, listing, output)
@@ -194,7 +223,7 @@ def _parse_kind(kind: str, name: str) -> tuple[str, str]:
         for noun, other in _OTHER_COMMANDS.items():
             if kind in (noun, f"{noun}s"):
                 raise DayflyError(Exit.USAGE, f"{kind!r} are not shown by get", f"type: dayfly {other}")
-        message = f"unknown kind {kind!r}: the kinds are sandboxes, resources, routegroups and pools"
+        message = f"unknown kind {kind!r}: the kinds are sandboxes, resources, parents, routegroups and pools"
         raise DayflyError(Exit.USAGE, message, f"for one sandbox: dayfly get sandbox {kind}")
     return _KINDS[kind], name
 
@@ -204,8 +233,8 @@ def _print_list(host: Backend, listing: _Listing, output: str | None) -> None:
     found = listing.select(every)
     if listing.name and not found:
         known = [each["name"] for each in listing.rows_of(every)]
-        see = f"dayfly get resources{host.flags}"
-        raise unknown_name_error(f'no resource "{listing.name}"', listing.name, known, see)
+        see = f"dayfly get {listing.titles.rpartition(' ')[2]}{host.flags}"
+        raise unknown_name_error(f'no {listing.title} "{listing.name}"', listing.name, known, see)
     if output:
         show.emit([listing.data(each) for each in found], output)
     elif found:
@@ -218,7 +247,7 @@ def _watch(host: Backend, listing: _Listing, output: str | None) -> None:
     """Print all rows, then each row that changes, until the user interrupts."""
     if output not in (None, "name"):
         raise click.UsageError("--watch prints a table: give -o wide, or no -o", click.get_current_context())
-    if listing.name and listing.keys == 1:
+    if listing.name and listing.has_steps:
         host.sandbox(listing.subject)  # reports an unknown name
     phase = listing.header.index("PHASE")
     aging = listing.header.index("AGE") if "AGE" in listing.header else None
@@ -277,3 +306,18 @@ def _resources_of(one: RunView) -> Iterator[dict[str, Any]]:
             "progress": f"{status.done}/{status.total}",
             "message": f"{worst.name}: {describe_unit(worst, worst.message)}" if worst and status.has_trouble else "",
         }
+
+
+def _parents_of(one: RunView) -> Iterator[tuple[str, str, str]]:
+    """Yield the name and the phase of each shared parent of a sandbox, and the resource that holds it."""
+    import msgspec
+
+    from dayfly.plan.phases import resource_progress
+    from dayfly.spec.lifecycle import CREATE_EVENTS
+    from dayfly.spec.report import UnitReport
+
+    units = [each for each in msgspec.convert(one.report["units"], list[UnitReport]) if each.parent]
+    creating = [each for each in units if each.event in CREATE_EVENTS]
+    for parent, resource in dict.fromkeys((each.parent, each.resource) for each in creating):
+        own = [each for each in creating if each.parent == parent]
+        yield parent, resource_progress(own, resource, closed=False).phase, f"{one.name}/{resource}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -86,22 +86,29 @@ class AcquireExecutor(CrossRunExecutor):
 
     async def observe(self, live: LiveRun) -> None:
         reset = _reset_resources(live)
+        places: list[ParentSlot] = []
         for acquisition in live.acquisitions.values():
             is_new = live.run.phase is Phase.OPEN and not acquisition.member(live.run)
             if not is_new and acquisition.resource not in reset:
                 continue
             if acquisition.template.sharing is None:
                 self._choose(live.run, acquisition)
-            else:
-                self._choose_parent(live.run, acquisition)
+                continue
+            self._forget_choice(self._key(live.run, acquisition))
+            if (place := self._choose_parent(live.run, acquisition, places)) is not None:
+                places.append(place)
 
-    def _choose_parent(self, run: Run, acquisition: Acquisition) -> None:
-        """Choose the parent that this turn may hold: one with room, or else a new one, or else none."""
+    def _choose_parent(self, run: Run, acquisition: Acquisition, others: Collection[ParentSlot]) -> ParentSlot | None:
+        """Choose the parent that this turn may hold: one with room, or else a new one, or else none.
+
+        `others` are the choices of this turn for other resources.
+        """
         key = self._key(run, acquisition)
-        self._forget_choice(key)
-        place = self._places[key] = self.parents.select(run, acquisition)
-        if isinstance(place, ParentSlot):
-            self._choices[key] = place.uid
+        place = self._places[key] = self.parents.select(run, acquisition, others)
+        if isinstance(place, UnitRefusal):
+            return None
+        self._choices[key] = place.uid
+        return place
 
     def _choose(self, run: Run, acquisition: Acquisition) -> None:
         """Choose the member that this turn may hold: a ready one, one that is being created, or else a new one."""
@@ -214,27 +221,38 @@ class AcquireExecutor(CrossRunExecutor):
         if not live.acquisitions:
             return ()
         claims = {move.unit: move.ref for move in moves if isinstance(move, Claim)}
-        changes: list[RunChange] = []
+        changes: dict[str, RunChange] = {}
         for acquisition in live.acquisitions.values():
             refs = [claims[name] for name in acquisition.steps if name in claims]
             former = acquisition.member(live.run)
             if refs and refs[0] != former:
-                changes += self._joins(live, acquisition, refs[0])
-                if (left := self._index.find(former)) is not None:
-                    changes += self._leaves(left.run, live.run, acquisition.resource)
+                self._join(changes, live, acquisition, refs[0])
+                self._leave_with(changes, former, live.run, acquisition.resource)
             released = [claims[name] for name in acquisition.releases if name in claims]
-            if released and (found := self._index.find(released[0])) is not None:
-                changes += self._leaves(found.run, live.run, acquisition.resource)
-        return tuple(changes)
+            if released:
+                self._leave_with(changes, released[0], live.run, acquisition.resource)
+        return tuple(changes.values())
 
-    def _joins(self, live: LiveRun, acquisition: Acquisition, uid: str) -> Iterable[RunChange]:
-        now, found = now_ms(), self._index.find(uid)
+    def _member_after(self, changes: Mapping[str, RunChange], uid: str) -> Run | None:
+        """Return the ledger of a member after these changes: several resources of a run may share a parent."""
+        found = self._index.find(uid)
+        return changes[uid].after if uid in changes else found.run if found is not None else None
+
+    def _join(self, changes: dict[str, RunChange], live: LiveRun, acquisition: Acquisition, uid: str) -> None:
+        now, member = now_ms(), self._member_after(changes, uid)
         joining = join(live.run, acquisition.resource, now, replaces=acquisition.member(live.run))
-        if found is None:
+        if member is None:
             place = self._places.get(self._key(live.run, acquisition))
-            yield _birth(live, acquisition, uid, joining, now, place if isinstance(place, ParentSlot) else None)
-        elif not is_held_by(found.run, *self._key(live.run, acquisition)):
-            yield _change(found.run, (joining,))
+            changes[uid] = _birth(
+                live, acquisition, uid, joining, now, place if isinstance(place, ParentSlot) else None
+            )
+        elif not is_held_by(member, *self._key(live.run, acquisition)):
+            changes[uid] = _change(member, (joining,), changes.get(uid))
+
+    def _leave_with(self, changes: dict[str, RunChange], uid: str, holder: Run, resource: str) -> None:
+        member = self._member_after(changes, uid)
+        if member is not None and (moves := leave(member, holder, now_ms(), resource)):
+            changes[uid] = _change(member, moves, changes.get(uid))
 
     @staticmethod
     def _leaves(member: Run, holder: Run, resource: str = "") -> Iterable[RunChange]:
@@ -359,8 +377,12 @@ def _reset_resources(live: LiveRun) -> set[str]:
     return {step.resource for step in reset_units(live.plan, live.run, live.stored.intent.reset)}
 
 
-def _change(member: Run, moves: tuple[Join | Leave, ...]) -> RunChange:
-    return RunChange(before=member, after=transitions.apply(member, moves, lambda _: True), moves=moves)
+def _change(member: Run, moves: tuple[Join | Leave, ...], earlier: RunChange | None = None) -> RunChange:
+    """Return the change of a member by these moves, together with an earlier change that is not written yet."""
+    after = transitions.apply(member, moves, lambda _: True)
+    if earlier is None:
+        return RunChange(before=member, after=after, moves=moves)
+    return msgspec.structs.replace(earlier, after=after, moves=(*earlier.moves, *moves))
 
 
 def _birth(

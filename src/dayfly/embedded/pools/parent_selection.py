@@ -14,7 +14,7 @@ from dayfly.spec.identity import member_id
 from dayfly.spec.lifecycle import API_VERSION, PARENT_KIND, Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from dayfly.embedded.ledger import RunChange, SqliteLedger
     from dayfly.embedded.pools.member_index import MemberIndex
@@ -49,15 +49,23 @@ class ParentSelection:
         # The runs that wait for a place, by key.
         self._queued: dict[str, set[str]] = {}
 
-    def select(self, run: Run, acquisition: Acquisition) -> ParentSlot | UnitRefusal:
-        """Return the place that a run may take for a resource, or why it must wait. It is woken when that changes."""
+    def select(self, run: Run, acquisition: Acquisition, others: Collection[ParentSlot]) -> ParentSlot | UnitRefusal:
+        """Return the place that a run may take for a resource, or why it must wait. It is woken when that changes.
+
+        `others` are the places that other resources of the run take at the same time.
+        """
         template = acquisition.template
         sharing, key = template.sharing, _key(run.target.namespace, template.digest)
         assert sharing is not None, "the template is that of a parent"
-        taken = self._reader.pools.parents(key)
+        stored = self._reader.pools.parents(key)
+        taken = stored | {each.number: each.uid for each in others if each.key == key}
         states = []
         for number, uid in taken.items():
-            state = self._obstacle(uid, sharing.capacity)
+            joining = sum(each.uid == uid for each in others)
+            if number in stored:
+                state = self._obstacle(uid, sharing.capacity, joining)
+            else:
+                state = "" if joining < sharing.capacity else f"the new one has {joining} of {sharing.capacity} holders"
             if not state:
                 return ParentSlot(uid, key, number)
             states.append(state)
@@ -85,8 +93,8 @@ class ParentSelection:
         """Return the runs that wait for a place among the parents that are equal to this one."""
         return self._queued.pop(_key(run.target.namespace, run.plan), set())
 
-    def _obstacle(self, uid: str, capacity: int) -> str:
-        """Return why a parent cannot be joined; empty if it can."""
+    def _obstacle(self, uid: str, capacity: int, joining: int) -> str:
+        """Return why a parent cannot be joined; empty if it can. `joining` holders are about to join it."""
         try:
             found = self._index.find(uid) or self._index.read(self._reader, uid)
         except RunDamagedError as error:
@@ -97,8 +105,8 @@ class ParentSelection:
         if found.is_stopping or found.progress in (Progress.FAILED, Progress.ENDING):
             report = self.report(uid)
             return f"{name} is being deleted" + (f" ({report.message})" if report is not None else "")
-        if not has_room(found.run, capacity):
-            return f"{name} has {len(found.run.holders)} of {capacity} holders"
+        if not has_room(found.run, capacity - joining):
+            return f"{name} has {len(found.run.holders) + joining} of {capacity} holders"
         return ""
 
 
