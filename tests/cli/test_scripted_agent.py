@@ -48,7 +48,7 @@ kind: ResourcePool
 name: warm
 spec: {cluster: local, plugin: db, ready: 1}
 """
-# What the agent writes into its repository.
+# The program of the agent.
 PROGRAM = """
 import os, sqlite3
 with sqlite3.connect(f"file:{os.environ['DB_MAKE_PATH']}?mode=rw", uri=True) as database:
