@@ -11,6 +11,7 @@ from dayfly.cli import event_receiver, secret_files
 from dayfly.cli.commands import operator, server, up, with_command
 from dayfly.compile import unit_defaults
 from dayfly.embedded import host as embedded
+from dayfly.embedded import resource_records
 from dayfly.embedded import states as embedded_states
 from dayfly.execute import inputs, log_masks, outputs, tracing, work_order
 from dayfly.execute.fork import shape
@@ -31,18 +32,28 @@ from dayfly.operator.routes import route_builder, vs_edits
 from dayfly.operator.states import state_secrets
 from dayfly.operator.status import sandbox_events, step_logs
 from dayfly.plan import retry, run_trace
+from dayfly.plan.leaks import listing, verdict
 from dayfly.pytest_plugin import resources as pytest_resources
 from dayfly.routeserver import grpc_server
-from dayfly.server.access import scopes
+from dayfly.server.access import agent_limits, scopes
 from dayfly.server.admin import audit, clusters, keys, page_sessions
 from dayfly.server.api import changes, reports
 from dayfly.server.events import cloud_event_publisher, event_rows
 from dayfly.server.http import auth_middleware, rate_limit, request_data, shared_slots, tls
-from dayfly.server.records import tombstones
-from dayfly.server.runs import group_forms, group_strategy, pool_strategy, run_requests, run_secrets, ttl_extensions
+from dayfly.server.records import agent_budget, tombstones
+from dayfly.server.runs import (
+    agent_sessions,
+    group_forms,
+    group_strategy,
+    pool_strategy,
+    run_requests,
+    run_secrets,
+    ttl_extensions,
+)
 from dayfly.server.sync.agents import mailbox_rows
 from dayfly.spec import (
     json_patch,
+    leak_check,
     lifecycle,
     lifecycle_hook,
     log_times,
@@ -106,6 +117,8 @@ def sections() -> dict[str, list[Limit]]:
         "One machine": _machine(),
         "Server: requests": _requests(),
         "Server: keys, records and clusters": _records(),
+        "Leak checks": _leak_checks(),
+        "Keys for agents": _agent_keys(),
         "CloudEvents and traces": _events(),
         "Route server": _route_server(),
     }
@@ -341,6 +354,34 @@ def _records() -> list[Limit]:
         Limit("end of an extension", f"{ttl_extensions._MAX_EXTENSION_S // (365 * 86_400)} years"),  # noqa: SLF001 - no other name
         Limit("time for which reports of ended sandboxes are stored", span(tombstones.KEEP_MS / 1000)),
         Limit("entries in one response of the audit log", str(audit.PAGE_SIZE), "request the next page"),
+    ]
+
+
+def _leak_checks() -> list[Limit]:
+    return [
+        Limit("list of an inventory", f"{listing.MAX_LISTING_BYTES >> 20} MiB"),
+        Limit("shortest interval of a check", span(leak_check.MIN_EVERY_MS / 1000), "longer with `every`"),
+        Limit(
+            "least time between two lists that prove something",
+            span(verdict.MIN_LIST_DISTANCE_MS / 1000),
+            "shorter with `grace`",
+        ),
+        Limit(
+            "things that a sweep deletes", f"{verdict.MAX_DELETIONS}, and a tenth of the list", "`dayfly leaks --apply`"
+        ),
+        Limit("findings of a report, things of a plan", str(verdict.MAX_FINDINGS)),
+        Limit("time for which a host recognises its resources", span(resource_records.KEEP_RECORDS_MS / 1000)),
+    ]
+
+
+def _agent_keys() -> list[Limit]:
+    return [
+        Limit("plugins of a key, params of a plugin", f"{agent_limits.MAX_PLUGINS}, {agent_limits.MAX_PARAMS}"),
+        Limit("sandboxes of a key at the same time", f"{agent_limits.MAX_SANDBOXES}", "less with `--max-sandboxes`"),
+        Limit("budget of a key", f"{agent_limits.MAX_BUDGET_HOURS} h", "less with `--budget`"),
+        Limit("least use of the budget by a creation or reset", span(agent_budget.MIN_CHARGE_S)),
+        Limit("sessions of a key at the same time", str(agent_sessions.MAX_SESSIONS)),
+        Limit("lease of a session", span(agent_sessions.DEFAULT_LEASE_S), "`--lease` of `dayfly mcp`"),
     ]
 
 

@@ -110,6 +110,16 @@ async def connect(cli: Cli, key: dict[str, str]) -> AsyncIterator[Agent]:
         yield Agent(client)
 
 
+@contextlib.asynccontextmanager
+async def connect_http(url: str, **headers: str) -> AsyncIterator[Agent]:
+    """Connect to `dayfly mcp --http` with these headers."""
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=60) as http,
+        Client(streamable_http_client(url, http_client=http)) as client,
+    ):
+        yield Agent(client)
+
+
 def check_private_file(file: Path) -> None:
     """Check that only the user can read a file, and that it has the outputs of the database."""
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -307,22 +317,13 @@ async def test_http_uses_only_the_key_of_each_request(world: Cli):
     process = world.start("mcp", "--http", "127.0.0.1:0", env=world.environment())
     url = process.stderr.readline().decode().split()[-1]
     assert url.endswith("/mcp")
-
-    @contextlib.asynccontextmanager
-    async def ask(**headers: str) -> AsyncIterator[Agent]:
-        async with (
-            httpx2.AsyncClient(headers=headers, timeout=60) as http,
-            Client(streamable_http_client(url, http_client=http)) as client,
-        ):
-            yield Agent(client)
-
-    async with ask() as nobody:
+    async with connect_http(url) as nobody:
         assert len(await nobody.tools()) <= 12
         assert "the request has no key" in await nobody.fail("list")
     home_key = (world.home / "key").read_text().strip()
-    async with ask(Authorization=f"Bearer {home_key}") as person:
+    async with connect_http(url, Authorization=f"Bearer {home_key}") as person:
         assert "needs a key with the role agent" in await person.fail("list")
-    async with ask(Authorization=f"Bearer {key['DAYFLY_API_KEY']}") as agent:
+    async with connect_http(url, Authorization=f"Bearer {key['DAYFLY_API_KEY']}") as agent:
         assert "required outside of a session" in await agent.fail("create", name="db", resources=DB)
         made = await agent.call("create", name="db", resources=DB, ttl="1h")
         connected = await agent.call("connect", sandbox="db")

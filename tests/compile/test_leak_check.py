@@ -39,14 +39,14 @@ def digest(**params: Any) -> str:
     return document.origin.inventory
 
 
-def test_inventory_gets_the_default_of_a_param_that_no_other_step_reads():
+def test_param_of_the_inventory_alone_has_its_default():
     made = compile_leak_check(check(), plugin()).inventory
     (unit,) = made.pre_start
     assert [(each.name, each.value) for each in unit.inputs] == [("server", "https://dns.example")]
     assert made.origin.inventory == digest() == digest(server="https://dns.example")
 
 
-def test_resources_with_another_value_of_such_a_param_are_not_in_the_list():
+def test_other_value_of_that_param_selects_another_list():
     made = compile_leak_check(check(server="https://other.example"), plugin()).inventory
     assert made.origin.inventory == digest(server="https://other.example")
     assert made.origin.inventory != digest()

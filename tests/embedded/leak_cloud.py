@@ -14,9 +14,9 @@ from dayfly.spec.lifecycle import Target
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.sandbox import Sandbox
 
-# `folder` has the items, each in a file with one line. Other files there are faults and settings:
-# `list` replaces the list; `fail`, `half`, `lost` and `warn` are faults of its pages; `slow` delays it;
-# `ahead` has the seconds by which the cloud's clock is ahead; `timeless` hides times; `precise` deletes by name.
+# `folder` has the items, each in a file with one line. Other files there are faults and settings.
+# `list` replaces the list, and `slow` delays it. `fail`, `half`, `lost` and `warn` are faults of its pages.
+# `ahead` has the seconds by which the cloud's clock is ahead, and `timeless` hides times. `precise` deletes by name.
 LIST = r"""#!/bin/sh
 cd "$FOLDER"
 while [ -e slow ]; do sleep 0.05; done

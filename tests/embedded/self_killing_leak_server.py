@@ -304,7 +304,7 @@ class ErrorRecords(logging.Handler):
 
 
 def play(folder: Path, runner: str, seed: int, die_at: int) -> None:
-    """Play a schedule from its last state until its end, or until the write with the number `die_at`; 0: never."""
+    """Play a schedule from its last state to its end. The write with the number `die_at` kills this process, unless it is 0."""
     account, count, errors = Account(folder, seed), 0, ErrorRecords()
     logging.getLogger().addHandler(errors)
     wall, monotonic = time.time_ns, time.monotonic_ns
