@@ -19,6 +19,7 @@ from dayfly.link import wire
 from dayfly.link.wire import Verdict
 from dayfly.server.records import resource_records
 from dayfly.spec.identity import resource_id
+from dayfly.spec.leak_check import LeakCheckSpec
 from dayfly.spec.leak_report import LeakFinding, LeakReport
 
 if TYPE_CHECKING:
@@ -214,6 +215,16 @@ def test_orphans_of_a_check_with_a_price_have_a_cost(db, host):
     status = db.get(CHECK)["status"]
     assert [each.get("estimatedCost") for each in status["findings"]] == ["5.00 EUR", None]
     assert status["estimatedCost"] == "5.00 EUR"
+
+
+def test_built_in_check_is_listed_with_its_cluster_and_kept(db, host):
+    spec = LeakCheckSpec(plugin="terraform-states")
+    host.leak_checks.kept["terraform-states"] = LeakReport(name="terraform-states", spec=spec, plugin=spec.plugin)
+    assert [each["spec"]["cluster"] for each in db.get("leakchecks")] == ["local"]
+    assert db.call("POST", "leakchecks/terraform-states/sweep", {}).status == 200
+    assert "is a built-in check" in db.call("DELETE", "leakchecks/terraform-states").error
+    publish(db)
+    assert "use another name" in db.call("PUT", "leakchecks/terraform-states", check()).error
 
 
 def test_deleted_check_is_gone_at_its_host(db, host):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +12,7 @@ import msgspec
 
 from dayfly.embedded.leak_tables import LeakDefinition, LeakState, StoredList
 from dayfly.embedded.leaks.evidence import expected_resources, gather_evidence
+from dayfly.embedded.leaks.finding_forms import from_wire, make_report, to_wire
 from dayfly.lib.clock import clock_offset_ms, now_ms
 from dayfly.lib.tasks import cancel_and_wait
 from dayfly.link import wire
@@ -23,24 +23,24 @@ from dayfly.plan.leaks.verdict import (
     CheckRules,
     CompleteList,
     Finding,
-    LeakVerdict,
     are_distant,
     count_deletable,
     find_verdicts,
     list_distance_ms,
     plan_digest,
     select_deletions,
-    shown_findings,
 )
 from dayfly.spec.host_errors import HostUnavailableError, RunDamagedError
-from dayfly.spec.leak_check import DELETE
-from dayfly.spec.leak_report import LeakDeletion, LeakFinding, LeakReport
+from dayfly.spec.leak_check import DELETE, STATE_CHECK
+from dayfly.spec.leak_report import LeakDeletion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dayfly.embedded.engine import Engine
     from dayfly.embedded.leaks.leak_runs import LeakRuns
+    from dayfly.embedded.leaks.state_leaks import StateLeaks
+    from dayfly.spec.leak_report import LeakReport
     from dayfly.spec.lifecycle import Lifecycle
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,8 @@ _RETRY_S: Final = 60.0
 class LeakCheckScheduler:
     """The leak checks of this host. Each check has a separate task, so that a slow check does not delay the others."""
 
-    def __init__(self, engine: Engine, runs: LeakRuns) -> None:
+    def __init__(self, engine: Engine, runs: LeakRuns, states: StateLeaks) -> None:
+        self._states = states
         self._engine = engine
         self._runs = runs
         self._reader = engine.reader
@@ -102,7 +103,8 @@ class LeakCheckScheduler:
                 return Verdict.TAKEN if await self._drop(order.name) else Verdict.UNKNOWN
             case wire.SweepLeaks():
                 self._engine.executors.admit(tuple(order.deletes.values()), ())
-                return Verdict.TAKEN if self._request(order) else Verdict.UNKNOWN
+                found = self._states.sweep() if order.name == STATE_CHECK else self._request(order)
+                return Verdict.TAKEN if found else Verdict.UNKNOWN
 
     async def _put(self, definition: LeakDefinition) -> None:
         await self._engine.writer.run(lambda: self._engine.ledger.leaks.define(definition))
@@ -140,7 +142,8 @@ class LeakCheckScheduler:
                 log.warning("leak check %s is not reported: %s", name, error)
                 continue
             found += [report] if report is not None else []
-        return tuple(found)
+        states = self._states.report()
+        return (*found, states) if states is not None else tuple(found)
 
     def _report(self, name: str) -> LeakReport | None:
         if name in self._sweeping:
@@ -156,18 +159,15 @@ class LeakCheckScheduler:
         if found is None:
             return None
         definition, state = found
-        findings = [_from_wire(each) for each in state.findings]
-        return LeakReport(
-            name=name,
-            spec=definition.spec,
-            plugin=definition.plugin,
+        return make_report(
+            name,
+            definition.spec,
+            definition.plugin,
+            [from_wire(each) for each in state.findings],
             number=state.number,
             swept_at=state.swept_at,
             listed_at=state.lists[0].began_at if state.lists else 0,
             error=state.error,
-            counts=dict(Counter(each.verdict for each in state.findings)),
-            findings=tuple(map(_to_wire, shown_findings(findings))),
-            plan=plan_digest(findings),
             left=state.left,
             deleted=state.deleted,
             deletions=self._reader.leaks.deletions(name),
@@ -282,7 +282,7 @@ class LeakCheckScheduler:
         return msgspec.structs.replace(
             state,
             lists=tuple(StoredList(each.began_at, each.items, dict(each.first_seen)) for each in lists),
-            findings=tuple(map(_to_wire, findings)),
+            findings=tuple(map(to_wire, findings)),
             left=left,
             deleted=tuple(deleted),
             applied=applied if order is not None else state.applied,
@@ -358,27 +358,3 @@ def _seconds_until_due(definition: LeakDefinition, state: LeakState, now: int) -
 
 def _with_error(finding: Finding, error: str) -> Finding:
     return finding._replace(reason=f"{finding.reason}; {error}") if error and finding.is_deletable else finding
-
-
-def _to_wire(finding: Finding) -> LeakFinding:
-    return LeakFinding(
-        verdict=finding.verdict.value,
-        id=finding.id,
-        name=finding.name,
-        reason=finding.reason,
-        plugin=finding.plugin,
-        created=finding.created,
-        deletable=finding.is_deletable,
-    )
-
-
-def _from_wire(finding: LeakFinding) -> Finding:
-    return Finding(
-        LeakVerdict(finding.verdict),
-        finding.id,
-        finding.name,
-        finding.reason,
-        finding.plugin,
-        finding.created,
-        is_deletable=finding.deletable,
-    )

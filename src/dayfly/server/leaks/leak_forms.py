@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from dayfly.plan.leaks.cost import estimate_cost
 from dayfly.plan.leaks.verdict import LeakVerdict
 from dayfly.server.http.request_data import rfc3339
@@ -15,6 +17,13 @@ if TYPE_CHECKING:
 
     from dayfly.server.records.resource_records import ResourceOwner
     from dayfly.spec.leak_report import LeakFinding, LeakReport
+
+
+def with_cluster(report: LeakReport, cluster: str) -> LeakReport:
+    """Return a report with its cluster: the host does not know the cluster of a built-in check."""
+    if report.spec.cluster:
+        return report
+    return msgspec.structs.replace(report, spec=msgspec.structs.replace(report.spec, cluster=cluster))
 
 
 def describe_report(report: LeakReport, owners: Mapping[str, ResourceOwner], now: int) -> dict[str, Any]:
