@@ -176,12 +176,17 @@ def test_finding_has_its_sandbox_and_creator_also_after_its_end(db, host):
     ]}})  # fmt: skip
     (uid,) = host.offers
     orphan = LeakFinding(verdict="orphan", id=resource_id(uid, "r"), name="x")
+    foreign = msgspec.structs.replace(orphan, verdict="foreign", reason="nothing proves it")
     db.put(CHECK, check())
-    find(host, orphan)
-    living = db.get(CHECK)["status"]["findings"][0]
+    find(host, orphan, foreign)
+    living, foreign_living = db.get(CHECK)["status"]["findings"]
     delete(alice, host, "box")
-    ended = db.get(CHECK)["status"]["findings"][0]
+    ended, foreign_ended = db.get(CHECK)["status"]["findings"]
     assert living == ended
+    of_whom = "nothing proves it, but it has the ID of a resource of the sandbox box in the cluster local, which "
+    assert foreign_living["reason"] == of_whom + "exists"
+    assert foreign_ended["reason"].startswith(of_whom + "ended at 20")
+    assert (foreign_ended["verdict"], foreign_ended["deletable"]) == ("foreign", False)
     assert (ended["sandbox"], ended["cluster"], ended["createdBy"]) == ("box", "local", "alice")
 
 
