@@ -19,6 +19,7 @@ from dayfly.link import wire
 from dayfly.link.wire import Verdict
 from dayfly.server.records import resource_records
 from dayfly.spec.identity import resource_id
+from dayfly.spec.leak_check import LeakCheckSpec
 from dayfly.spec.leak_report import LeakFinding, LeakReport
 
 if TYPE_CHECKING:
@@ -175,12 +176,17 @@ def test_finding_has_its_sandbox_and_creator_also_after_its_end(db, host):
     ]}})  # fmt: skip
     (uid,) = host.offers
     orphan = LeakFinding(verdict="orphan", id=resource_id(uid, "r"), name="x")
+    foreign = msgspec.structs.replace(orphan, verdict="foreign", reason="nothing proves it")
     db.put(CHECK, check())
-    find(host, orphan)
-    living = db.get(CHECK)["status"]["findings"][0]
+    find(host, orphan, foreign)
+    living, foreign_living = db.get(CHECK)["status"]["findings"]
     delete(alice, host, "box")
-    ended = db.get(CHECK)["status"]["findings"][0]
+    ended, foreign_ended = db.get(CHECK)["status"]["findings"]
     assert living == ended
+    of_whom = "nothing proves it, but it has the ID of a resource of the sandbox box in the cluster local, which "
+    assert foreign_living["reason"] == of_whom + "exists"
+    assert foreign_ended["reason"].startswith(of_whom + "ended at 20")
+    assert (foreign_ended["verdict"], foreign_ended["deletable"]) == ("foreign", False)
     assert (ended["sandbox"], ended["cluster"], ended["createdBy"]) == ("box", "local", "alice")
 
 
@@ -214,6 +220,16 @@ def test_orphans_of_a_check_with_a_price_have_a_cost(db, host):
     status = db.get(CHECK)["status"]
     assert [each.get("estimatedCost") for each in status["findings"]] == ["5.00 EUR", None]
     assert status["estimatedCost"] == "5.00 EUR"
+
+
+def test_built_in_check_is_listed_with_its_cluster_and_kept(db, host):
+    spec = LeakCheckSpec(plugin="terraform-states")
+    host.leak_checks.kept["terraform-states"] = LeakReport(name="terraform-states", spec=spec, plugin=spec.plugin)
+    assert [each["spec"]["cluster"] for each in db.get("leakchecks")] == ["local"]
+    assert db.call("POST", "leakchecks/terraform-states/sweep", {}).status == 200
+    assert "is a built-in check" in db.call("DELETE", "leakchecks/terraform-states").error
+    publish(db)
+    assert "use another name" in db.call("PUT", "leakchecks/terraform-states", check()).error
 
 
 def test_deleted_check_is_gone_at_its_host(db, host):

@@ -78,6 +78,13 @@ async def world(tmp_path, blank):
     store.close()
 
 
+@pytest.fixture
+async def world_of_each_database(place):
+    store = Store.open(place)
+    yield World(store)
+    store.close()
+
+
 def deletion(sequence: int, id_: str = "a1", **changes: object) -> LeakDeletion:
     return LeakDeletion(sequence=sequence, id=id_, plugin="bucket@1.0.0", **changes)
 
@@ -133,7 +140,8 @@ async def test_each_deletion_has_one_audit_entry_with_its_author(world):
     assert (record.deletions, record.last_deletion) == (3, 8)
 
 
-async def test_two_servers_write_each_deletion_once(world):
+async def test_two_servers_write_each_deletion_once(world_of_each_database):
+    world = world_of_each_database
     await world.make()
     world.report(deletions=(deletion(1), deletion(2)))
     second = LeakSync(world.store, world.links)
@@ -142,13 +150,17 @@ async def test_two_servers_write_each_deletion_once(world):
     assert len(await world.audited()) == 2
 
 
-async def test_unchanged_reports_are_not_written(world):
+async def test_unchanged_reports_are_not_written(world, monkeypatch):
     await world.make()
     world.report(counts={"orphan": 1}, findings=(ORPHAN,), deletions=(deletion(1),))
     await world.sync.run_round()
-    before = world.store.write_count
+    writes: list[object] = []
+    monkeypatch.setattr(leak_records, "save", lambda *change: writes.append(change))
     await world.sync.run_round()
-    assert world.store.write_count == before
+    assert writes == []
+    world.report()
+    await world.sync.run_round()
+    assert len(writes) == 1
 
 
 async def test_deletions_of_a_deleted_check_are_audited(world):
@@ -170,6 +182,19 @@ async def test_check_that_its_host_lacks_is_forgotten_later(world):
     world.clock[0] += 1
     await world.sync.run_round()
     assert await world.records() == []
+
+
+async def test_host_in_another_process_is_queried_less_often(world):
+    world.links.get("local", "local").shared = True
+    await world.sync.run_round()
+    await world.make()
+    for wait_ms, errors in ((leak_sync.REMOTE_INTERVAL_MS - 1, []), (1, ["first"]), (1, ["first"])):
+        world.report(error=errors[-1] if errors else "first")
+        world.clock[0] += wait_ms
+        await world.sync.run_round()
+        found = [each.decoded_report for each in await world.records()]
+        assert [each.error for each in found if each is not None] == errors
+        world.report(error="second")
 
 
 async def test_check_of_a_removed_cluster_is_forgotten(world):

@@ -17,6 +17,7 @@ from dayfly.embedded.executors import Executors, ProcessForkExecutor, ProcessSte
 from dayfly.embedded.forks import BaselineProcesses, Ports
 from dayfly.embedded.leaks.leak_check_scheduler import LeakCheckScheduler
 from dayfly.embedded.leaks.leak_runs import LeakRuns
+from dayfly.embedded.leaks.state_leaks import StateLeaks
 from dayfly.embedded.ledger import Hook, SqliteLedger, StoredRun
 from dayfly.embedded.pools.acquire_executor import AcquireExecutor
 from dayfly.embedded.pools.member_index import MemberIndex
@@ -105,7 +106,7 @@ class EmbeddedHost:
         self._members, self._acquiring = members, acquiring
         self.keeper = PoolKeeper(engine, members, self.report)
         self._leak_runs = LeakRuns(engine, self.report)
-        self.leak_checks = LeakCheckScheduler(engine, self._leak_runs)
+        self.leak_checks = LeakCheckScheduler(engine, self._leak_runs, StateLeaks(home, engine.reader))
         # Versions of reports rise over restarts, so a client that waits for a newer version gets ours at once.
         self._first = life * VERSIONS_PER_LIFE
         self._clock_offset = clock_offset_ms()

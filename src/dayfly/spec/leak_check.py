@@ -13,6 +13,8 @@ from dayfly.spec.scalars import names, semver
 from dayfly.spec.scalars.duration import milliseconds
 
 KIND: Final = LEAK_CHECK_KIND
+STATE_CHECK: Final = "terraform-states"
+"""The name of the built-in check for Terraform states without a run."""
 REPORT, DELETE = "report", "delete"
 MIN_EVERY_MS: Final = 60_000
 PRICE_PATTERN: Final = r"[0-9]{1,9}(\.[0-9]{1,6})?( [A-Z]{3})?"
@@ -87,6 +89,8 @@ def check_leak_check(check: LeakCheck, keys: Path) -> None:
     faults = Faults()
     with faults:
         names.check("leak check", check.name, keys)
+        if check.name == STATE_CHECK:
+            raise SpecError(f"{STATE_CHECK} is a built-in check; use another name", keys)
     with faults:
         if not spec.cluster:
             raise SpecError("is required: the cluster whose host lists and deletes", (*root, "cluster"))

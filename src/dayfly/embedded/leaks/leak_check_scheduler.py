@@ -27,6 +27,7 @@ from dayfly.plan.leaks.sweep import (
     seconds_until_due,
 )
 from dayfly.spec.host_errors import HostUnavailableError, RunDamagedError
+from dayfly.spec.leak_check import STATE_CHECK
 from dayfly.spec.leak_report import LeakDeletion
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from dayfly.embedded.engine import Engine
     from dayfly.embedded.leaks.leak_runs import LeakRuns
+    from dayfly.embedded.leaks.state_leaks import StateLeaks
     from dayfly.plan.leaks.listing import InventoryItem
     from dayfly.spec.leak_report import LeakReport
     from dayfly.spec.lifecycle import Lifecycle
@@ -46,7 +48,8 @@ _RETRY_S: Final = 60.0
 class LeakCheckScheduler:
     """The leak checks of this host. Each check has a separate task, so that a slow check does not delay the others."""
 
-    def __init__(self, engine: Engine, runs: LeakRuns) -> None:
+    def __init__(self, engine: Engine, runs: LeakRuns, states: StateLeaks) -> None:
+        self._states = states
         self._engine = engine
         self._runs = runs
         self._reader = engine.reader
@@ -97,7 +100,8 @@ class LeakCheckScheduler:
                 return Verdict.TAKEN if await self._drop(order.name) else Verdict.UNKNOWN
             case wire.SweepLeaks():
                 self._engine.executors.admit(tuple(order.deletes.values()), ())
-                return Verdict.TAKEN if self._request(order) else Verdict.UNKNOWN
+                found = self._states.sweep() if order.name == STATE_CHECK else self._request(order)
+                return Verdict.TAKEN if found else Verdict.UNKNOWN
 
     async def _put(self, definition: LeakDefinition) -> None:
         await self._engine.writer.run(lambda: self._engine.ledger.leaks.define(definition))
@@ -135,7 +139,8 @@ class LeakCheckScheduler:
                 log.warning("leak check %s is not reported: %s", name, error)
                 continue
             found += [report] if report is not None else []
-        return tuple(found)
+        states = self._states.report()
+        return (*found, states) if states is not None else tuple(found)
 
     def _report(self, name: str) -> LeakReport | None:
         if name in self._sweeping:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -170,24 +170,34 @@ def seconds_until_due(spec: LeakCheckSpec, state: LeakState, now: int) -> float:
 
 def describe_check(name: str, spec: LeakCheckSpec, plugin: str, state: LeakState, *, is_sweeping: bool) -> LeakReport:
     """Return the report about a check."""
-    findings = [_from_wire(each) for each in state.findings]
-    return LeakReport(
-        name=name,
-        spec=spec,
-        plugin=plugin,
+    return make_report(
+        name,
+        spec,
+        plugin,
+        [_from_wire(each) for each in state.findings],
         number=state.number,
         is_sweeping=is_sweeping,
         swept_at=state.swept_at,
         listed_at=state.lists[0].began_at if state.lists else 0,
         error=state.error,
-        counts=dict(Counter(each.verdict for each in state.findings)),
-        findings=tuple(map(to_wire, shown_findings(findings))),
-        plan=plan_digest(findings),
         left=state.left,
         deleted=state.deleted,
         applied=state.applied,
         applied_plan=state.applied_plan,
         applied_number=state.applied_number,
+    )
+
+
+def make_report(name: str, spec: LeakCheckSpec, plugin: str, findings: Sequence[Finding], **state: Any) -> LeakReport:
+    """Return the report of a check with these findings. `state` are further fields of the report."""
+    return LeakReport(
+        name=name,
+        spec=spec,
+        plugin=plugin,
+        counts=dict(Counter(each.verdict.value for each in findings)),
+        findings=tuple(map(to_wire, shown_findings(findings))),
+        plan=plan_digest(findings),
+        **state,
     )
 
 

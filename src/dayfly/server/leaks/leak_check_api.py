@@ -18,14 +18,14 @@ from dayfly.server.catalog import plugins
 from dayfly.server.http.errors import RequestError, out_of_scope
 from dayfly.server.http.handler import serve
 from dayfly.server.http.request_data import read_flag, read_json
-from dayfly.server.leaks.leak_forms import describe_report
+from dayfly.server.leaks.leak_forms import describe_report, with_cluster
 from dayfly.server.records import leak_records, resource_records
 from dayfly.server.records.leak_records import Author
 from dayfly.server.records.unreadable_rows import UnreadableError
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
-from dayfly.spec.leak_check import LeakCheck
+from dayfly.spec.leak_check import STATE_CHECK, LeakCheck
 from dayfly.spec.lifecycle import canonical
 from dayfly.spec.scalars import semver
 
@@ -107,6 +107,8 @@ class LeakCheckApi:
 
     async def delete(self, request: Request) -> Any:
         who, (link, report) = audit.get_actor(request), await self._find(request)
+        if report.name == STATE_CHECK:
+            raise RequestError(409, f"{STATE_CHECK} is a built-in check, which cannot be deleted")
         await self._store.for_org(who.org).write(
             lambda rows: audit.append(rows, who, "delete", f"leakchecks/{report.name}")
         )
@@ -186,7 +188,8 @@ class LeakCheckApi:
         if link is None:
             return None
         try:
-            return (await link.query(wire.LeaksQuery(brief=is_brief), wire.Leaks)).reports
+            reports = (await link.query(wire.LeaksQuery(brief=is_brief), wire.Leaks)).reports
+            return tuple(with_cluster(each, cluster) for each in reports)
         except DocumentsRefusedError:
             return ()
         except (HostUnavailableError, HostFailedError):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from dayfly.plan.leaks.cost import estimate_cost
 from dayfly.plan.leaks.verdict import LeakVerdict
 from dayfly.server.http.request_data import rfc3339
@@ -15,6 +17,13 @@ if TYPE_CHECKING:
 
     from dayfly.server.records.resource_records import ResourceOwner
     from dayfly.spec.leak_report import LeakFinding, LeakReport
+
+
+def with_cluster(report: LeakReport, cluster: str) -> LeakReport:
+    """Return a report with its cluster: the host does not know the cluster of a built-in check."""
+    if report.spec.cluster:
+        return report
+    return msgspec.structs.replace(report, spec=msgspec.structs.replace(report.spec, cluster=cluster))
 
 
 def describe_report(report: LeakReport, owners: Mapping[str, ResourceOwner], now: int) -> dict[str, Any]:
@@ -56,10 +65,19 @@ def _describe_finding(finding: LeakFinding, owner: ResourceOwner | None, price: 
         "verdict": finding.verdict,
         "id": finding.id,
         "name": finding.name,
-        "reason": finding.reason,
+        "reason": _describe_owner(finding, owner) or finding.reason,
         "plugin": finding.plugin,
         "deletable": finding.deletable,
         **({"createdAt": rfc3339(finding.created)} if finding.created else {}),
         **({"sandbox": owner.sandbox, "cluster": owner.cluster, "createdBy": owner.created_by} if owner else {}),
         **({"estimatedCost": cost} if cost else {}),
     }
+
+
+def _describe_owner(finding: LeakFinding, owner: ResourceOwner | None) -> str:
+    """Return for a thing that is foreign to its host which sandbox of this organisation it was made for."""
+    if finding.verdict != LeakVerdict.FOREIGN or owner is None:
+        return ""
+    state = f"ended at {rfc3339(owner.ended_at)}" if owner.ended_at else "exists"
+    made = f"it has the ID of a resource of the sandbox {owner.sandbox} in the cluster {owner.cluster}, which {state}"
+    return f"{finding.reason}, but {made}" if finding.reason else made

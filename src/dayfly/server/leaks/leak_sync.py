@@ -20,6 +20,7 @@ from dayfly.server.admin.audit import Actor
 from dayfly.server.cpu_timer import run_round
 from dayfly.server.db.store import StoreError, WriteConflictError
 from dayfly.server.events import event_rows, leak_events
+from dayfly.server.leaks.leak_forms import with_cluster
 from dayfly.server.records import leak_records
 from dayfly.server.records.leak_records import LeakRecord
 from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
@@ -143,7 +144,9 @@ class LeakSync:
     async def _query(self, link: Link, query: wire.LeaksQuery) -> list[LeakReport]:
         """Return the reports of a host about checks in its own clusters."""
         reports = (await link.query(query, wire.Leaks, ANSWER_TIMEOUT_S)).reports
-        own = (each for each in reports if self._links.get(link.org, each.spec.cluster) is link)
+        clusters = sorted(each for each in self._links.clusters(link.org) if self._links.get(link.org, each) is link)
+        named = [with_cluster(each, clusters[0]) for each in reports] if clusters else []
+        own = (each for each in named if self._links.get(link.org, each.spec.cluster) is link)
         return [each for each in own if 0 < len(each.name) <= _NAME_LENGTH][:MAX_REPORTS]
 
     async def _store_report(
