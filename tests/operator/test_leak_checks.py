@@ -349,7 +349,7 @@ class TestCheck:
 
         live(leak_world, story)
 
-    def test_names_of_foreign_things_cannot_make_the_status_too_large(self):
+    def test_long_names_of_foreign_things_leave_the_status_small(self):
         async def story(world: World) -> None:
             world.start()
             id_ = await leave_orphan(world)
