@@ -88,7 +88,8 @@ def _rows() -> Iterator[str]:
     members = [SimpleNamespace(status=SimpleNamespace(state="ready"))]
     holds = SimpleNamespace(pools=pools, members=members)
     runs = [SimpleNamespace(ledger=ledger, spec=RunSpec())]
-    cluster: Any = SimpleNamespace(runs=runs, holds=holds, queue=(), age=0, now=lambda: 0)
+    checks = [SimpleNamespace(status=SimpleNamespace(reason="NoLeaks", counts={}))]
+    cluster: Any = SimpleNamespace(runs=runs, holds=holds, leak_checks=checks, queue=(), age=0, now=lambda: 0)
     metrics = Metrics(cluster, **dict.fromkeys(GAUGE_HELP, lambda: 0))
     metrics.turns.labels("done")
     for metric in sorted(metrics.collect(), key=lambda each: each.name):

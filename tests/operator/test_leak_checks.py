@@ -330,6 +330,43 @@ class TestCheck:
 
         live(leak_world, story)
 
+    def test_check_of_a_namespace_without_a_grant_names_the_grant(self):
+        async def story(world: World) -> None:
+            world.namespace("tools", **{"dayfly.dev/runners": "true"})
+            world.plugin("tool@1.0.0", {**PLUGIN, "runner": {"image": "busybox:1", "namespace": "tools"}})
+            for unit in ("look", "drop"):
+                world.kubelet.scripts[f"tool/{unit}"] = world.kubelet.scripts[f"pg/{unit}"]
+                world.cloud.knows(f"tool/{unit}", creates=True, once=False, reads={})
+            world.start()
+            check(world, plugin="tool")
+            await world.until(lambda: "runners-from" in leak_status(world).get("message", ""), "the report")
+            assert leak_status(world)["reason"] == "NamespaceNotGranted"
+            assert "an administrator can add * to" in leak_status(world)["message"]
+            assert not world.cloud.log
+            world.grant("tools", annotations={"dayfly.dev/runners-from": "*"})
+            await next_sweep(world)
+            assert leak_status(world)["reason"] == "NoLeaks"
+
+        live(leak_world, story)
+
+    def test_long_names_of_foreign_things_leave_the_status_small(self):
+        async def story(world: World) -> None:
+            world.start()
+            id_ = await leave_orphan(world)
+            for number in range(990):
+                world.account.add(f"{number:04}" + "x" * 1_020, "y" * 1_024)
+            await world.rest(120)
+            check(world)
+            await next_sweep(world, 2)
+            status = leak_status(world)
+            assert status["counts"]["foreign"] == 990
+            assert status["findings"][0]["id"] == id_
+            assert status["plan"]
+            assert 100 < len(status["findings"]) < 600
+            assert len(msgspec.json.encode(status)) < 600_000
+
+        live(leak_world, story)
+
     def test_check_continues_when_its_plugin_is_published(self):
         async def story(world: World) -> None:
             world.start()

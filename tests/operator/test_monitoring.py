@@ -129,7 +129,10 @@ def test_metrics_are_counted_and_served(monkeypatch):
     statuses = (SimpleNamespace(reason="Failing"), SimpleNamespace(reason="Failing"), None)
     members = [SimpleNamespace(status=SimpleNamespace(state=state)) for state in ("ready", "held", "ready")]
     holds = SimpleNamespace(pools=[SimpleNamespace(status=each) for each in statuses], members=members)
-    seen = SimpleNamespace(runs=runs, holds=holds, queue=range(3), age=7.0, now=lambda: 3000)
+    counts = ({"orphan": 2, "held": 5}, {"orphan": 1, "missing": 1})
+    checks = [SimpleNamespace(status=SimpleNamespace(reason="LeaksFound", counts=each)) for each in counts]
+    checks.append(SimpleNamespace(status=None))
+    seen = SimpleNamespace(runs=runs, holds=holds, leak_checks=checks, queue=range(3), age=7.0, now=lambda: 3000)
     figures = Metrics(seen, orphans=lambda: 4)
     figures.turns.labels("done").inc()
     figures.turn_seconds.observe(2.5)
@@ -148,6 +151,11 @@ def test_metrics_are_counted_and_served(monkeypatch):
         ("dayfly_pool_members", "held"): 1,
         ("dayfly_cluster_pool_requests", "hit"): 6,
         ("dayfly_cluster_pool_requests", "miss"): 2,
+        ("dayfly_leak_checks", "LeaksFound"): 2,
+        ("dayfly_leaks", "orphan"): 3,
+        ("dayfly_leaks", "missing"): 1,
+        ("dayfly_leaks", "held"): 5,
+        ("dayfly_leaks", "foreign"): 0,
         ("dayfly_units_unknown",): 2,
         ("dayfly_queue_depth",): 3,
         ("dayfly_watch_age_seconds",): 7,

@@ -43,7 +43,6 @@ MESSAGES: dict[str, dict[str, str]] = {
     "plugin diff": {CONTEXT: f"{_KUBECTL}dayfly manifest -f FILE | kubectl diff --context NAME -f -"},
     "plugin delete": {CONTEXT: f"{_KUBECTL}kubectl delete resourceplugins NAME.VERSION --context NAME"},
     "history": {CONTEXT: f"{_KUBECTL}kubectl events --for sandbox.dayfly.dev/NAME --context NAME"},
-    "leaks": {CONTEXT: "is for a server with the host of a machine, because an operator has no leak checks yet"},
     "mcp": {CONTEXT: "is for a server, whose keys have the limits of agents"},
     "open": {CONTEXT: "is for a server; for a cluster, type: dayfly page --context NAME"},
     "plugin test": {SERVER: _HOME_OR_CLUSTER},

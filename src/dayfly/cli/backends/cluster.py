@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from dayfly.cli.backends import cluster_logs, cluster_pools, cluster_report
+from dayfly.cli.backends.cluster_leaks import ClusterLeaks
 from dayfly.cli.backends.cluster_objects import GROUP_DICTS, SANDBOX_DICTS, Objects, now, to_dayfly_error
 from dayfly.cli.backends.protocol import NO_TIMES, LogPart, LogTimeOptions, RunView
 from dayfly.client import subject
@@ -34,8 +35,9 @@ _REQUEST_TIMEOUT_S = 10.0
 class ClusterBackend:
     """The Sandboxes of one namespace. Each call runs the event loop until it has the result."""
 
-    def __init__(self, loop: asyncio.Runner, client: KubeClient, namespace: str, flags: str) -> None:
+    def __init__(self, loop: asyncio.Runner, client: KubeClient, namespace: str, flags: str, context: str = "") -> None:
         self.flags = flags
+        self.context = context
         self._loop = loop
         self._client = client
         self.namespace = namespace
@@ -55,7 +57,7 @@ class ClusterBackend:
         except BaseException:
             loop.close()
             raise
-        return cls(loop, client, where, command_flags(context, namespace))
+        return cls(loop, client, where, command_flags(context, namespace), context)
 
     def close(self) -> None:
         """Stop following logs and close all connections."""
@@ -68,6 +70,10 @@ class ClusterBackend:
             message = "--mine is for a server: a cluster does not record who created a sandbox"
             raise DayflyError(Exit.USAGE, message, "select by label: dayfly get -l KEY=VALUE --context NAME")
         return [_view(each) for each in self._run(self._objects.list_all(SANDBOX_DICTS))]
+
+    def leak_checks(self) -> ClusterLeaks:
+        """Return the leak checks of the cluster, which are in no namespace."""
+        return ClusterLeaks(self._run, self._client, self.context)
 
     def groups(self) -> list[RunView]:
         return [_view(each) for each in self._run(self._objects.list_all(GROUP_DICTS))]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
 from dayfly.cli import options
+from dayfly.cli.backends import hosts
 from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.command_classes import verb
 from dayfly.cli.output import leaks, show
@@ -25,7 +26,7 @@ _EXCLUSIVE = ("--plan", "--apply", "--delete-check")
 
 @verb("leaks")
 @click.argument("names", nargs=-1, metavar="[CHECK]...")
-@options.server
+@options.backend_options
 @click.option("--sweep", is_flag=True, help="List now, and wait for the result.")
 @click.option("--check", "exits", is_flag=True, help="Exit with 1 if there is a leak, no complete list, or no check.")
 @click.option("--plan", "plan_to", metavar="FILE", help="Write which orphans --apply will delete.")
@@ -38,6 +39,8 @@ _EXCLUSIVE = ("--plan", "--apply", "--delete-check")
 def command(
     names: tuple[str, ...],
     *,
+    context: str | None,
+    namespace: str | None,
     sweep: bool,
     exits: bool,
     plan_to: str | None,
@@ -54,7 +57,7 @@ def command(
     """
     if sum(map(bool, (plan_to, plan_from, delete_check))) > 1:
         raise click.UsageError(f"use only one of {', '.join(_EXCLUSIVE)}", click.get_current_context())
-    client = ServerClient.open()
+    client = _open(context, namespace)
     if delete_check:
         return _delete_checks(client, names)
     if plan_from is not None:
@@ -78,8 +81,55 @@ def command(
     return Exit.FAILED if exits and has_problem else Exit.OK
 
 
-def _select(client: ServerClient, names: Sequence[str]) -> list[Any]:
-    found = list(client.get("leakchecks"))
+class _Checks(Protocol):
+    """The leak checks of a server or a cluster. `flags` select it in further commands."""
+
+    @property
+    def flags(self) -> str: ...
+    def list_all(self) -> list[Any]: ...
+    def get(self, name: str) -> Any: ...
+    def request_sweep(self, name: str, plan: str = "") -> None: ...
+    def delete(self, name: str) -> bool: ...
+
+
+class _ServerLeaks:
+    """The leak checks of a server."""
+
+    def __init__(self) -> None:
+        self._client = ServerClient.open()
+        self.flags = self._client.flags
+
+    def list_all(self) -> list[Any]:
+        return list(self._client.get("leakchecks"))
+
+    def get(self, name: str) -> Any:
+        return self._client.get("leakchecks", name)
+
+    def request_sweep(self, name: str, plan: str = "") -> None:
+        self._client.post("leakchecks", name, "sweep", body={"plan": plan})
+
+    def delete(self, name: str) -> bool:
+        try:
+            self._client.delete("leakchecks", name)
+        except RefusedError as fault:
+            if fault.status != _NOT_FOUND:
+                raise
+            return False
+        return True
+
+
+def _open(context: str | None, namespace: str | None) -> _Checks:
+    """Return the leak checks of a cluster if `context` is given, otherwise those of the server."""
+    if context is not None:
+        hosts.reject_server_option()
+        return hosts.cluster(context, namespace).leak_checks()
+    if namespace is not None:
+        raise hosts.namespace_without_cluster()
+    return _ServerLeaks()
+
+
+def _select(client: _Checks, names: Sequence[str]) -> list[Any]:
+    found = client.list_all()
     by_name = {each["name"]: each for each in found}
     if unknown := [name for name in names if name not in by_name]:
         message = f'no leak check "{unknown[0]}"'
@@ -87,7 +137,7 @@ def _select(client: ServerClient, names: Sequence[str]) -> list[Any]:
     return [by_name[name] for name in names] or found
 
 
-def _sweep(client: ServerClient, check: Any, timeout: float, plan: str = "") -> Any:
+def _sweep(client: _Checks, check: Any, timeout: float, plan: str = "") -> Any:
     """Let a check list, and return it with the result.
 
     Raises:
@@ -96,9 +146,9 @@ def _sweep(client: ServerClient, check: Any, timeout: float, plan: str = "") -> 
     number, deadline = check["status"]["number"], time.monotonic() + timeout
     # A sweep that has begun before may have listed too early.
     wanted = number + 1 + check["status"]["sweeping"]
-    client.post("leakchecks", check["name"], "sweep", body={"plan": plan})
+    client.request_sweep(check["name"], plan)
     while True:
-        found = client.get("leakchecks", check["name"])
+        found = client.get(check["name"])
         status = found["status"]
         is_applied = not plan or (status["appliedPlan"] == plan and status["appliedNumber"] > number)
         if is_applied and status["number"] >= wanted:
@@ -145,10 +195,10 @@ def _read_plan(path: str) -> list[tuple[str, str]]:
         raise DayflyError(Exit.USAGE, problem, "write one with: dayfly leaks --plan FILE") from None
 
 
-def _apply(client: ServerClient, plan: Sequence[tuple[str, str]], timeout: float) -> int:
+def _apply(client: _Checks, plan: Sequence[tuple[str, str]], timeout: float) -> int:
     code = Exit.OK
     for name, digest in plan:
-        found = _sweep(client, client.get("leakchecks", name), timeout, digest)
+        found = _sweep(client, client.get(name), timeout, digest)
         status = found["status"]
         left = [each for each in status["findings"] if each["deletable"]]
         if status["applied"] == "done" and not left:
@@ -162,17 +212,14 @@ def _apply(client: ServerClient, plan: Sequence[tuple[str, str]], timeout: float
     return code
 
 
-def _delete_checks(client: ServerClient, names: Sequence[str]) -> int:
+def _delete_checks(client: _Checks, names: Sequence[str]) -> int:
     if not names:
         raise click.UsageError("--delete-check needs the names of checks", click.get_current_context())
     code = Exit.OK
     for name in names:
-        try:
-            client.delete("leakchecks", name)
+        if client.delete(name):
             show.print_message(f'Deleted leak check "{name}".')
-        except RefusedError as fault:
-            if fault.status != _NOT_FOUND:
-                raise
+        else:
             code = Exit.NOT_FOUND
             show.print_message(f'There is no leak check "{name}".')
     return code

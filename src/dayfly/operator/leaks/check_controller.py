@@ -32,6 +32,7 @@ from dayfly.plan.leaks.sweep import (
     record_deletions,
     seconds_until_due,
 )
+from dayfly.plan.reason_catalog import Severity, severity
 from dayfly.plan.reasons import Reason
 from dayfly.spec.errors import SpecError
 from dayfly.spec.kinds import RunSpec
@@ -87,6 +88,11 @@ class LeakCheckController:
         self._runs.clear()
         self._current.clear()
         self._offsets.clear()
+
+    def forget(self, uid: str) -> None:
+        """Forget a check that was deleted."""
+        self._runs.pop(self._current.pop(uid, ""), None)
+        self._offsets.pop(uid, None)
 
     # --- what the runs report -----------------------------------------------------------------------------------------
 
@@ -192,7 +198,10 @@ class LeakCheckController:
         document = compiled.inventory
         error = await self._outcome(seen, sweep, document, "")
         if error is None:
-            await self._status.report(seen, compiled, record)
+            if (why := _obstacle(self._runs.get(sweep.run, _RunState()).report)) is not None:
+                await self._status.report_waiting(seen, why)
+            else:
+                await self._status.report(seen, compiled, record)
             return POLL_INTERVAL_S
         items: tuple[InventoryItem, ...] = ()
         if error:
@@ -285,7 +294,7 @@ class LeakCheckController:
             return "its run was ended"
         run = self._cluster.ledger.get(name)
         if run is not None and self._cluster.now() > parse_time(run.metadata.creation_timestamp) + RUN_TIMEOUT_MS:
-            return "it has not ended within an hour"
+            return f"it has not ended within an hour{f': {report.message}' if report is not None else ''}"
         if run is None and not self._queue_others(seen, name):
             await self._create(seen, sweep, document, id_)
         return None
@@ -358,6 +367,14 @@ def _for_inventory(record: CheckRecord, inventory: str) -> CheckRecord:
         return record
     state = LeakState(number=record.state.number, left=record.state.left)
     return msgspec.structs.replace(record, state=state, hidden={}, inventory=inventory)
+
+
+def _obstacle(report: RunReport | None) -> SandboxNotReadyError | None:
+    """Return what blocks a run; None if nothing does."""
+    for unit in report.units if report is not None else ():
+        if unit.reason and severity(unit.reason) > Severity.PROGRESS:
+            return SandboxNotReadyError(unit.reason, f"{unit.id}: {unit.message}")
+    return None
 
 
 def _request(seen: LeakCheckObject) -> str:

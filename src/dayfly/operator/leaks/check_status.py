@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -15,12 +15,16 @@ from dayfly.plan.leaks.verdict import LeakVerdict
 from dayfly.plan.reasons import Reason
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from dayfly.kube.events import Recorder
     from dayfly.operator.catalog import PluginLeakCheck
     from dayfly.operator.cluster.caches import ClusterWatches
     from dayfly.operator.leaks.check_store import CheckRecord
     from dayfly.operator.status.sandbox_status import SandboxNotReadyError
-    from dayfly.spec.leak_report import LeakReport
+    from dayfly.spec.leak_report import LeakFinding, LeakReport
+
+MAX_FINDINGS_BYTES: Final = 512 * 1024
 
 
 class CheckStatus:
@@ -108,7 +112,7 @@ def _fields(found: LeakReport) -> dict[str, Any]:
         "listedAt": format_time(found.listed_at),
         "error": found.error,
         "counts": {verdict.value: found.counts.get(verdict.value, 0) for verdict in LeakVerdict},
-        "findings": msgspec.to_builtins(found.findings),
+        "findings": _limited(found.findings),
         "plan": found.plan,
         "left": found.left,
         "deleted": list(found.deleted),
@@ -116,3 +120,16 @@ def _fields(found: LeakReport) -> dict[str, Any]:
         "appliedPlan": found.applied_plan,
         "appliedNumber": found.applied_number,
     }
+
+
+def _limited(findings: Iterable[LeakFinding]) -> list[Any]:
+    """Return the findings for the status: all that a plan deletes, and others up to a size that the API server accepts.
+
+    Anyone who creates things in the account chooses their names.
+    """
+    kept, size = [], 0
+    for each in findings:
+        size += len(msgspec.json.encode(each))
+        if each.deletable or size <= MAX_FINDINGS_BYTES:
+            kept.append(msgspec.to_builtins(each))
+    return kept

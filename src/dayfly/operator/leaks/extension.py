@@ -66,6 +66,7 @@ class LeaksExtension:
     def _on_check_change(self, change: ObjectChange[LeakCheckObject]) -> None:
         if (gone := change.deleted) is not None:
             self._status.forget(gone.metadata.uid)
+            self._checks.forget(gone.metadata.uid)
 
     def _on_run_change(self, change: ObjectChange[RunObject]) -> None:
         target = change.latest.ledger.target

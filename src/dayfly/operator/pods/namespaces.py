@@ -98,8 +98,9 @@ class Namespaces:
         if namespace != home and granted.sandbox_namespaces.isdisjoint({home, "*"}):
             raise NotGrantedError(
                 Reason.NAMESPACE_NOT_GRANTED,
-                f"namespace {namespace} does not accept steps of sandboxes in {home}: an administrator can add {home} "
-                f"to its annotation {SANDBOX_NAMESPACES_ANNOTATION} (separate several names with commas)",
+                f"namespace {namespace} does not accept steps of "
+                f"{f'sandboxes in {home}' if home else 'objects without a namespace'}: an administrator can add "
+                f"{home or '*'} to its annotation {SANDBOX_NAMESPACES_ANNOTATION} (separate several names with commas)",
             )
         return granted
 
