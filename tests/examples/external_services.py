@@ -300,12 +300,13 @@ class Beside:
         with self._process:
             self._process.kill()
 
-    def ask(self, path: str) -> Any:
-        """Return the answer to a request with its token."""
+    def ask(self, path: str, body: Any = None, method: str | None = None) -> Any:
+        """Return the answer to a request with its token; None if it is empty."""
         headers = {"Authorization": f"Bearer {self.TOKEN}"}
-        request = urllib.request.Request(f"http://{self.address}{path}", headers=headers)
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://{self.address}{path}", data, headers, method=method)
         with urllib.request.urlopen(request) as answer:
-            return json.load(answer)
+            return json.loads(answer.read() or b"null")
 
 
 class Names(Beside):
@@ -316,6 +317,14 @@ class Names(Beside):
     def left(self) -> list[str]:
         """The names that it knows."""
         return [record["name"] for record in self.ask("/v1/records")]
+
+    def add(self, owner: str) -> None:
+        """Add the record of another owner."""
+        self.ask("/v1/zones/sandboxes.example/records", {"owner": owner, "address": "192.0.2.8"})
+
+    def remove(self, owner: str) -> None:
+        """Remove the record of an owner."""
+        self.ask(f"/v1/zones/sandboxes.example/records?owner={owner}", method="DELETE")
 
 
 class Tenants(Beside):
