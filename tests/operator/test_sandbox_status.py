@@ -259,7 +259,7 @@ def test_used_namespace_and_plugin_are_labelled_until_the_end():
     at_work(story)
 
 
-def test_labels_of_a_sandbox_that_ends_before_its_run_are_removed():
+def test_labels_of_a_sandbox_without_a_run_are_removed_soon():
     """No run ends. A sweep each minute would remove the labels after one to two minutes."""
     deleted: list[int] = []
 

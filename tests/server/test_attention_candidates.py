@@ -1,4 +1,4 @@
-"""Which sandboxes are checked again when a client requests what needs attention."""
+"""The sandboxes that a request for what needs attention checks again."""
 
 from __future__ import annotations
 
