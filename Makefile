@@ -74,7 +74,7 @@ bench-cluster: dev  ## measure speed and memory in a new Kubernetes cluster and 
 bench-server: dev  ## measure a server with 50 agents and 10,000 sandboxes, and routes: bench/results/server.md
 	$(PY) -m bench.report server
 
-bench-pools: setup  ## six patterns of requests to a pool, in virtual time: bench/results/pools.md
+bench-pools: dev  ## measure pools on one machine, with PostgreSQL, and in virtual time: bench/results/pools.md
 	$(PY) -m bench.report pools
 
 operator-setup:

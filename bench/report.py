@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import bulk, deciding, memory, pool_traces, quiet, start, step, webhook
+from bench import bulk, deciding, memory, quiet, start, step, webhook
 from bench.rows import Row, Table
 
 FOLDER = Path(__file__).resolve().parent / "results"
@@ -52,10 +52,18 @@ def _measure_server() -> Iterator[Row | Table]:
     yield from link.measure()
 
 
+def _measure_pools() -> Iterator[Row | Table]:
+    from bench import databases, pool_traces, pools  # as above
+
+    yield from pools.measure()
+    yield from databases.measure()
+    yield from pool_traces.measure()
+
+
 GROUPS = {
     "machine": Group("Results on one machine", "bench", _measure_machine),
     "cluster": Group("Results in a cluster", "bench-cluster", _measure_cluster),
-    "pools": Group("Results of pools in virtual time", "bench-pools", pool_traces.measure),
+    "pools": Group("Results of pools", "bench-pools", _measure_pools),
     "server": Group("Results of a server and of routes", "bench-server", _measure_server),
 }
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from dayfly.cli.backends.target_server import ServerClient
@@ -15,7 +16,7 @@ from dayfly.client.home import Home
 from dayfly.execute.process.attempt_storage import open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 
@@ -32,15 +33,15 @@ class Server(NamedTuple):
 
 
 @contextlib.contextmanager
-def running(path: Path, *options: str) -> Iterator[Server]:
+def running(path: Path, *options: str, variables: Mapping[str, str] = MappingProxyType({})) -> Iterator[Server]:
     """Start a server in the home at `path`. At the end stop it, and remove its files outside the home.
 
-    `options` are further options of `dayfly up`.
+    `options` are further options of `dayfly up`, `variables` further environment variables.
     """
     home = Home(path)
     names = ("DAYFLY_URL", "DAYFLY_API_KEY")
     environment = {name: value for name, value in os.environ.items() if name not in names}
-    environment["DAYFLY_HOME"] = str(path)
+    environment |= {"DAYFLY_HOME": str(path), **variables}
     command = [sys.executable, "-m", "dayfly", "up", "--port", "0", "--detach", *options]
     subprocess.run(command, env=environment, check=True, stderr=subprocess.DEVNULL)
     pid = home.server_process()
