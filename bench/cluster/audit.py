@@ -20,10 +20,11 @@ FIRST_REFUSAL = 300
 
 
 class Write(NamedTuple):
-    """One stored change: the user's name, and the request in the form of `named`."""
+    """One stored change: the user's name, the request in the form of `named`, and the name of the object."""
 
     writer: str
     what: str
+    name: str
 
 
 def named(event: dict[str, Any]) -> str:
@@ -58,7 +59,7 @@ class Audit:
             return None
         if "dryRun=" in event["requestURI"] or not self._stored(event.get("responseObject") or {}):
             return None
-        return Write(event["user"]["username"], named(event))
+        return Write(event["user"]["username"], named(event), event["objectRef"].get("name", ""))
 
     def _stored(self, answer: dict[str, Any]) -> bool:
         if answer.get("kind") == "Status":  # a binding, or an object that is removed

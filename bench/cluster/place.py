@@ -141,12 +141,8 @@ def _install(own: Cluster, checkout: Path) -> Place:
     for namespace in (HOME, RUNNERS):
         own.kubectl("wait", "--for=create", "serviceaccount/default", f"--namespace={namespace}", "--timeout=60s")
     token = own.kubectl("create", "token", ACCOUNT, f"--namespace={SYSTEM}", "--duration=12h").strip()
-    config = json.loads(own.kubectl("config", "view", "--raw", "--output=json"))
-    config["users"] = [{"name": config["users"][0]["name"], "user": {"token": token}}]
-    path = own.folder / "operator.kubeconfig"
-    path.touch(mode=0o600)
-    path.write_text(json.dumps(config), encoding="utf-8")
-    server = config["clusters"][0]["cluster"]
+    path = kubeconfig(own, "operator.kubeconfig", token)
+    server = json.loads(own.kubectl("config", "view", "--raw", "--output=json"))["clusters"][0]["cluster"]
     account = own.folder / "account"
     account.mkdir(mode=0o700)
     (account / "token").write_text(token, encoding="utf-8")
@@ -155,6 +151,16 @@ def _install(own: Cluster, checkout: Path) -> Place:
     runner = own.folder / "runner"
     subprocess.run([checkout / "runner" / "build.sh", runner, "x86_64"], check=True)
     return Place(own, path, account, (str(address.hostname), str(address.port)), runner)
+
+
+def kubeconfig(own: Cluster, name: str, token: str) -> Path:
+    """Write a private file in the folder of the cluster, with which a client has this token. Return its path."""
+    config = json.loads(own.kubectl("config", "view", "--raw", "--output=json"))
+    config["users"] = [{"name": config["users"][0]["name"], "user": {"token": token}}]
+    path = own.folder / name
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return path
 
 
 def install(own: Cluster, checkout: Path) -> None:

@@ -57,13 +57,13 @@ class Watched(Generic[T]):
         """
         return await self._until(lambda: sum(map(true, self.cache)) >= count, self._of_all)
 
-    async def until_none(self) -> float:
+    async def until_none(self, *, timeout_s: float | None = TIMEOUT_S) -> float:
         """Return when there were no objects.
 
         Raises:
             TimeoutError: there were always objects.
         """
-        return await self._until(lambda: not len(self.cache), self._of_all)
+        return await self._until(lambda: not len(self.cache), self._of_all, timeout_s)
 
     async def _until(
         self, true: Callable[[], bool], waiting: set[asyncio.Event], timeout_s: float | None = TIMEOUT_S
