@@ -118,12 +118,12 @@ def said(address: str, port: int, key: str = "", host: str = "") -> str:
     return ""
 
 
-def until(so: Callable[[], bool]) -> None:
+def until(so: Callable[[], bool], *, timeout_s: float = 60.0) -> None:
     """Poll until the condition is true."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + timeout_s
     while not so():
         if time.monotonic() > deadline:
-            raise TimeoutError("the condition was not true within a minute")
+            raise TimeoutError(f"the condition was not true within {timeout_s:g} s")
         time.sleep(POLL_INTERVAL_S)
 
 

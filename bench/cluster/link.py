@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import aiohttp
@@ -45,13 +45,9 @@ class Through(NamedTuple):
 
 def measure(rounds: int = ROUNDS) -> Iterator[Row]:
     """Measure both in turns."""
-    with folder() as here, place() as where, servers.sqlite(here) as server:
-        token = _join(where, server)
-        bound = f"{servers.ORG}={NAMESPACE}"
-        dials = [f"--server-url={server.url}", f"--token-file={token}", f"--agent-namespace={bound}"]
-        with operator(where, *dials) as running:
-            until(lambda: running.figure("dayfly_server_connected") == 1)
-            found, alone = asyncio.run(_rounds(where, server, rounds))
+    two = manifests.plugin("two", 2)
+    with folder() as here, place() as where, servers.sqlite(here) as server, connected(where, server, two):
+        found, alone = asyncio.run(_rounds(where, server, rounds))
     apart = [each.known - each.ready for each in found]
     columns = [each.returned for each in found], [each.exists for each in found], apart
     for (what, aim), took in zip(AIMS_S.items(), columns, strict=True):
@@ -68,13 +64,24 @@ def measure(rounds: int = ROUNDS) -> Iterator[Row]:
     )
 
 
-def _join(where: Place, server: Server) -> Any:
+@contextmanager
+def connected(where: Place, server: Server, plugin: dict[str, Any]) -> Iterator[None]:
+    """Run an operator that is connected to the server, where the plugin is published."""
+    token = _join(where, server, plugin)
+    bound = f"{servers.ORG}={NAMESPACE}"
+    dials = [f"--server-url={server.url}", f"--token-file={token}", f"--agent-namespace={bound}"]
+    with operator(where, *dials) as running:
+        until(lambda: running.figure("dayfly_server_connected") == 1)
+        yield
+
+
+def _join(where: Place, server: Server, plugin: dict[str, Any]) -> Any:
     where.cluster.kubectl("create", "namespace", NAMESPACE)
     grant = ["--clusterrole=dayfly-agent", f"--serviceaccount={SYSTEM}:{ACCOUNT}", f"--namespace={NAMESPACE}"]
     where.cluster.kubectl("create", "rolebinding", "dayfly-agent", *grant)
     server.ask("PUT", f"clusters/{CLUSTER}", {})
-    plugin = manifests.plugin("two", 2)
-    server.ask("PUT", "resource-plugins/two", {"name": "two@1.0.0", "spec": _spec(plugin)})
+    name = plugin["spec"]["name"]
+    server.ask("PUT", f"resource-plugins/{name.partition('@')[0]}", {"name": name, "spec": _spec(plugin)})
     token = where.cluster.folder / "token"
     token.write_text(server.ask("POST", f"clusters/{CLUSTER}/tokens", {})["token"], encoding="ascii")
     return token
@@ -116,17 +123,22 @@ async def _through(session: aiohttp.ClientSession, at: str, seen: Watched[Spoken
     async with session.put(at, json={"spec": spec}) as answer:
         answer.raise_for_status()
     returned = time.perf_counter()
-    version, known = 0, False
-    while not known:
-        async with session.get(f"{at}/report?after={version}&wait=20") as answer:
-            report = await answer.json()
-        version, known = report["version"], report.get("ready", False)
-    ended = time.perf_counter()
+    ended = await known_ready(session, at)
     moments = returned, await exists, await ready, ended
     async with session.delete(at) as answer:
         answer.raise_for_status()
     await seen.until_none()
     return Through(*(each - began for each in moments))
+
+
+async def known_ready(session: aiohttp.ClientSession, at: str) -> float:
+    """Long-poll the report of a sandbox until the server knows that it is ready. Return when."""
+    version, known = 0, False
+    while not known:
+        async with session.get(f"{at}/report?after={version}&wait=20") as answer:
+            report = await answer.json()
+        version, known = report["version"], report.get("ready", False)
+    return time.perf_counter()
 
 
 def _is_ready(seen: Spoken | None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench.cluster import bulk, idle, neighbours, pools, steps, timeline, writes
+from bench.cluster import bulk, idle, neighbours, pool_link, pools, steps, timeline, writes
 from bench.cluster.audit import Audit
 from bench.cluster.place import operator, place
 from bench.rows import Table
@@ -26,5 +26,6 @@ def measure() -> Iterator[Row | Table]:
     yield from idle.measure()
     yield from neighbours.measure()
     yield from pools.measure()
+    yield from pool_link.measure()
     yield Table("Between the two steps of (b)", moments)
     yield Table("Writes counted in (c)", writes.table(counted))
