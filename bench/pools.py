@@ -22,7 +22,7 @@ MISSES = 15
 COMMITS = 60
 REST_S = 10
 # For (u): requests per second, seconds of the create step, ready members, and seconds of the measurement.
-RATE, TAKES_S, READY, PREDICTED_S = 10.0, 0.2, 4, 300.0
+RATE, TAKES_S, READY, PREDICTED_S = 10.0, 0.2, 6, 300.0
 HIT_MS, HIT_P99_MS, MISS_RATIO, MAX_ERROR = 5.0, 20.0, 1.1, 1.0
 PATIENCE_S = 600.0
 MAKE = """#!/bin/sh

@@ -60,8 +60,8 @@ def test_inventory_lists_one_resource_and_all(example: Example, home: Home, tmp_
     for wanted in (identity, ""):
         code, listing = take_inventory(example, tmp_path, wanted)
         assert (code, listing.error) == (0, "")
-        assert {thing.id for thing in listing.items} == {identity}
-        assert all(thing.is_named_by_id for thing in listing.items)
+        assert {item.id for item in listing.items} == {identity}
+        assert all(item.is_named_by_id for item in listing.items)
     assert take_inventory(example, tmp_path, "0" * 26) == (0, Listing(()))
     home.dayfly("sandbox", "delete", example.sandbox)
     assert take_inventory(example, tmp_path, "") == (0, Listing(()))
