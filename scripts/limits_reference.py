@@ -11,7 +11,6 @@ from dayfly.cli import event_receiver, secret_files
 from dayfly.cli.commands import operator, server, up, with_command
 from dayfly.compile import unit_defaults
 from dayfly.embedded import host as embedded
-from dayfly.embedded import resource_records
 from dayfly.embedded import states as embedded_states
 from dayfly.execute import inputs, log_masks, outputs, tracing, work_order
 from dayfly.execute.fork import shape
@@ -32,7 +31,7 @@ from dayfly.operator.routes import route_builder, vs_edits
 from dayfly.operator.states import state_secrets
 from dayfly.operator.status import sandbox_events, step_logs
 from dayfly.plan import retry, run_trace
-from dayfly.plan.leaks import listing, verdict
+from dayfly.plan.leaks import listing, records, verdict
 from dayfly.pytest_plugin import resources as pytest_resources
 from dayfly.routeserver import grpc_server
 from dayfly.server.access import agent_limits, scopes
@@ -370,7 +369,7 @@ def _leak_checks() -> list[Limit]:
             "things that a sweep deletes", f"{verdict.MAX_DELETIONS}, and a tenth of the list", "`dayfly leaks --apply`"
         ),
         Limit("findings of a report, things of a plan", str(verdict.MAX_FINDINGS)),
-        Limit("time for which a host recognises its resources", span(resource_records.KEEP_RECORDS_MS / 1000)),
+        Limit("time for which a host recognises its resources", span(records.KEEP_RECORDS_MS / 1000)),
     ]
 
 
