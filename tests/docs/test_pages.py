@@ -70,7 +70,7 @@ def test_cluster_page_shows_every_command_with_context():
         if name not in ("operator", "page", "routeserver")
         and any(param.name == "context" for param in root.get_command(context, name).params)
     ]
-    assert len(names) == 10
+    assert len(names) == 11
     for name in names:
         assert re.search(rf"^dayfly {name}\b.* --context ", typed, re.MULTILINE), name
 

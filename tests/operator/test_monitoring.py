@@ -130,8 +130,8 @@ def test_metrics_are_counted_and_served(monkeypatch):
     members = [SimpleNamespace(status=SimpleNamespace(state=state)) for state in ("ready", "held", "ready")]
     holds = SimpleNamespace(pools=[SimpleNamespace(status=each) for each in statuses], members=members)
     counts = ({"orphan": 2, "held": 5}, {"orphan": 1, "missing": 1})
-    checks = [SimpleNamespace(status=SimpleNamespace(reason="LeaksFound", counts=each)) for each in counts]
-    checks.append(SimpleNamespace(status=None))
+    statuses_of_checks = [SimpleNamespace(reason="LeaksFound", counts=each) for each in counts]
+    checks = [SimpleNamespace(name=f"check-{n}", status=each) for n, each in enumerate((*statuses_of_checks, None))]
     seen = SimpleNamespace(runs=runs, holds=holds, leak_checks=checks, queue=range(3), age=7.0, now=lambda: 3000)
     figures = Metrics(seen, orphans=lambda: 4)
     figures.turns.labels("done").inc()
@@ -152,10 +152,10 @@ def test_metrics_are_counted_and_served(monkeypatch):
         ("dayfly_cluster_pool_requests", "hit"): 6,
         ("dayfly_cluster_pool_requests", "miss"): 2,
         ("dayfly_leak_checks", "LeaksFound"): 2,
-        ("dayfly_leaks", "orphan"): 3,
-        ("dayfly_leaks", "missing"): 1,
-        ("dayfly_leaks", "held"): 5,
-        ("dayfly_leaks", "foreign"): 0,
+        ("dayfly_leak_findings", "check-0", "orphan"): 2,
+        ("dayfly_leak_findings", "check-0", "held"): 5,
+        ("dayfly_leak_findings", "check-1", "missing"): 1,
+        ("dayfly_leak_findings", "check-1", "foreign"): 0,
         ("dayfly_units_unknown",): 2,
         ("dayfly_queue_depth",): 3,
         ("dayfly_watch_age_seconds",): 7,

@@ -26,7 +26,7 @@ REFUSED = {
     ),
     "label with dots": (HEAD + "  labels: {a: b, §x.y/z: 1, c: d}", 'spec.labels["x.y/z"]', '"1" is a number'),
     "label is a list": (HEAD + "  labels: {§a: [b]}", "spec.labels.a", "must be a string, not a list"),
-    "ttl": (HEAD + "  ttl: {§duration: 8}", "spec.ttl.duration", 'write "8" in quotes'),
+    "ttl": (HEAD + "  ttl: {§duration: 8}", "spec.ttl.duration", "8 has no unit; write 8s, 8m or 8h"),
     "ttl unit": (HEAD + "  ttl: {§duration: 8s}", "spec.ttl.duration", "like 8h"),
     "ttl offset": (HEAD + "  ttl: {duration: 8h, §offsetFrom: now}", "spec.ttl.offsetFrom", "createdAt, updatedAt"),
     "ttl without duration": (HEAD + "  §ttl: {offsetFrom: ''}", "spec.ttl", '"duration"'),

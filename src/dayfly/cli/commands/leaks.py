@@ -73,7 +73,8 @@ def command(
     elif found:
         leaks.print_checks(found)
     else:
-        show.print_message("There are no leak checks; create one with: dayfly apply -f FILE")
+        tool = "dayfly" if context is None else "kubectl"
+        show.print_message(f"There are no leak checks; create one with: {tool} apply -f FILE")
     for notice in (leaks.hidden_notice, leaks.waiting_notice):
         for text in filter(None, map(notice, found)):
             show.print_message(text)

@@ -71,14 +71,16 @@ class _ClusterGauges(Collector):
         yield _gauge("pools", "Resource pools by the reason in their status.", "reason", reasons)
         states = Tally(each.status.state for each in self._cluster.holds.members if each.status is not None)
         yield _gauge("pool_members", "Members of resource pools by the state in their status.", "state", states)
-        checks = [each.status for each in self._cluster.leak_checks if each.status is not None]
-        by_reason = Tally(each.reason for each in checks)
+        checks = {each.name: each.status for each in self._cluster.leak_checks if each.status is not None}
+        by_reason = Tally(each.reason for each in checks.values())
         yield _gauge("leak_checks", "Leak checks by the reason in their status.", "reason", by_reason)
-        leaks: Tally[str] = Tally()
-        for check in checks:
-            leaks += Tally(check.counts)
-        found = {verdict.value: leaks[verdict.value] for verdict in LeakVerdict}
-        yield _gauge("leaks", "Things in the latest lists of all leak checks, by verdict.", "verdict", found)
+        findings = GaugeMetricFamily(
+            "dayfly_leak_findings", "Findings of the last complete list.", labels=("check", "verdict")
+        )
+        for name, status in checks.items():
+            for verdict in LeakVerdict:
+                findings.add_metric((name, verdict.value), status.counts.get(verdict.value, 0))
+        yield findings
         yield _gauge(
             "cluster_pool_requests",
             "Resources that found a ready member (hit) or none (miss), as counted by the existing pools.",
