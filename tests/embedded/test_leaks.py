@@ -341,6 +341,22 @@ async def test_plan_is_refused_if_the_orphans_have_changed(machine, cloud, clock
     assert cloud.names() == set()
 
 
+async def test_plan_is_refused_if_the_delete_steps_have_changed(machine, cloud, clock):
+    """The version was published again with other delete steps, so neither the items nor their plugin differ."""
+    name = await abandoned(machine, cloud)
+    cloud.age()
+    await checked(machine, cloud)
+    plan = (await swept(machine, clock)).plan
+    [drop] = cloud.check().deletes.values()
+    other = msgspec.structs.replace(drop, pre_start=(msgspec.structs.replace(drop.pre_start[0], name="erase"),))
+    changed = msgspec.structs.replace(cloud.check(), deletes={"item@1.0.0": other})
+    await swept(machine, clock, changed)
+    report = await swept(machine, clock, msgspec.structs.replace(SWEEP, plan=plan))
+    assert "the delete steps have changed" in report.applied
+    assert (report.deleted, cloud.names(), cloud.journal()) == ((), {name}, [])
+    assert report.plan not in ("", plan)
+
+
 async def test_plan_brings_the_delete_steps_of_a_version(machine, cloud, clock):
     """The version was published after the check was applied. The check itself stays as it was applied."""
     await abandoned(machine, cloud, version="2.0.0")

@@ -22,7 +22,7 @@ from tests.operator.rig.leaks import (
     sweeps,
     verdicts,
 )
-from tests.operator.rig.world import HOME, World, live
+from tests.operator.rig.world import API, HOME, World, live
 
 from dayfly.spec.identity import resource_id
 from dayfly.spec.resource_token import KEY_BYTES, resource_token
@@ -61,6 +61,12 @@ def key_of(world: World) -> tuple[str, bytes]:
 
 def change(world: World, **spec: Any) -> None:
     world.ask("PATCH", f"{CHECKS}/things", {"spec": spec}, "application/merge-patch+json")
+
+
+def publish_again(world: World) -> None:
+    """Delete the plugin, and create it with other delete steps under the same version."""
+    world.ask("DELETE", f"/apis/{API}/resourceplugins/pg.1.0.0")
+    world.plugin("pg@1.0.0", {**PLUGIN, "delete": [{"name": "drop", "script": "#!/bin/sh\n# another script\n"}]})
 
 
 class TestReport:
@@ -246,6 +252,45 @@ class TestDelete:
             assert status["applied"].startswith("nothing was deleted")
             assert (status["appliedPlan"], status["deleted"]) == (plan, [])
             assert not world.cloud.starts("pg/drop")
+
+        live(leak_world, story)
+
+    def test_plan_is_refused_if_the_delete_steps_have_changed(self):
+        """The plugin was deleted and created again under its version, so neither the items nor their plugin differ."""
+
+        async def story(world: World) -> None:
+            world.start()
+            id_ = await leave_orphan(world)
+            await world.rest(120)
+            check(world)
+            await next_sweep(world, 2)
+            plan = leak_status(world)["plan"]
+            publish_again(world)
+            request(world, f"apply {plan} ann")
+            await next_sweep(world)
+            status = leak_status(world)
+            assert "the delete steps have changed" in status["applied"]
+            assert item(id_) in world.account.items
+            assert not world.cloud.starts("pg/drop")
+            assert status["plan"] not in ("", plan)
+
+        live(leak_world, story)
+
+    def test_steps_changed_during_a_sweep_delete_nothing(self):
+        async def story(world: World) -> None:
+            world.start()
+            await orphans(world, 2)
+            await world.rest(120)
+            check(world)
+            await next_sweep(world, 2)
+            request(world, f"apply {leak_status(world)['plan']} ann")
+            await world.until(lambda: world.cloud.starts("pg/drop"), "the first deletion")
+            publish_again(world)
+            await next_sweep(world)
+            status = leak_status(world)
+            assert len(status["deleted"]) == world.cloud.starts("pg/drop") == 1
+            [left] = status["findings"]
+            assert "the delete steps of pg@1.0.0 have changed since the list" in left["reason"]
 
         live(leak_world, story)
 

@@ -249,12 +249,18 @@ def shown_findings(findings: Iterable[Finding], limit: int = MAX_FINDINGS) -> li
     return sorted(shown, key=lambda each: 0 if each.is_deletable else ranks.get(each.verdict, 3))[:limit]
 
 
-def plan_digest(findings: Sequence[Finding]) -> str:
+def plan_digest(findings: Sequence[Finding], deletions: Mapping[str, str]) -> str:
     """Return the digest of everything that may be deleted; empty if there is nothing, or more than a report shows.
 
     A plan that a person has read is only carried out if the digest is still the same.
+
+    Args:
+        findings: The findings.
+        deletions: For each plugin, the digest of the params and delete steps that a deletion runs.
     """
-    items = sorted((each.id, each.name, each.plugin) for each in findings if each.is_deletable)
+    items = sorted(
+        (each.id, each.name, each.plugin, deletions.get(each.plugin, "")) for each in findings if each.is_deletable
+    )
     if not 0 < len(items) <= MAX_FINDINGS:
         return ""
     return hashlib.sha256(repr(items).encode()).hexdigest()[:_DIGEST_LENGTH]
