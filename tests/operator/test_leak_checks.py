@@ -24,7 +24,9 @@ from tests.operator.rig.leaks import (
 )
 from tests.operator.rig.world import API, HOME, World, live
 
+from dayfly.operator.leaks.check_status import limit_findings
 from dayfly.spec.identity import resource_id
+from dayfly.spec.leak_report import LeakFinding
 from dayfly.spec.resource_token import KEY_BYTES, resource_token
 
 BOX = {"resources": [{"name": "db", "plugin": "pg@1.0.0"}]}
@@ -411,6 +413,28 @@ class TestCheck:
             assert len(msgspec.json.encode(status)) < 600_000
 
         live(leak_world, story)
+
+    def test_orphans_that_the_status_cannot_show_have_no_plan(self):
+        async def story(world: World) -> None:
+            world.start()
+            id_ = await leave_orphan(world)
+            for number in range(990):
+                world.account.add(f"{number:04}-{id_}-" + "x" * 990, id_)
+            await world.rest(120)
+            check(world)
+            await next_sweep(world, 2)
+            status = leak_status(world)
+            assert (status["counts"]["orphan"], status["plan"]) == (991, "")
+            assert all(each["deletable"] for each in status["findings"])
+            assert 100 < len(status["findings"]) < 600
+            assert len(msgspec.json.encode(status)) < 600_000
+
+        live(leak_world, story)
+
+    def test_reason_has_at_most_the_length_that_the_crd_accepts(self):
+        finding = LeakFinding(verdict="orphan", name="x", reason="its run has ended; " + "é" * 2_000)
+        [shown] = limit_findings([finding])
+        assert (shown.reason, len(shown.reason)) == (finding.reason[: len(shown.reason)], 1_024)
 
     def test_check_continues_when_its_plugin_is_published(self):
         async def story(world: World) -> None:
