@@ -256,7 +256,7 @@ async def test_second_home_on_the_same_account_sees_foreign_things(machine, clou
         await checked(second, cloud, "delete")
         report = await swept(second, clock)
         assert [each.verdict for each in report.findings] == ["foreign"]
-        assert "another home" in report.findings[0].reason
+        assert "another installation" in report.findings[0].reason
     finally:
         await second.end()
     assert len(cloud.names()) == 1

@@ -406,6 +406,7 @@ class TestCheck:
             check(world)
             await next_sweep(world, 2)
             status = leak_status(world)
+            assert status["message"] == "1 orphan, 0 missing resources: see status.findings"
             assert status["counts"]["foreign"] == 990
             assert status["findings"][0]["id"] == id_
             assert status["plan"]

@@ -102,10 +102,15 @@ def _summary(found: LeakReport) -> tuple[bool, str, str]:
         return False, Reason.LIST_FAILED, found.error
     if found.left:
         advice = "apply status.plan, or delete them by hand" if found.plan else "delete some of them by hand"
-        return True, Reason.LEAKS_FOUND, f"{found.left} resources are too many for a sweep and wait: {advice}"
+        return True, Reason.LEAKS_FOUND, f"{_count(found.left, 'resource')} left for a plan: {advice}"
     if orphans or missing:
-        return True, Reason.LEAKS_FOUND, f"{orphans} orphans, {missing} missing resources: see status.findings"
+        numbers = f"{_count(orphans, 'orphan')}, {_count(missing, 'missing resource')}"
+        return True, Reason.LEAKS_FOUND, f"{numbers}: see status.findings"
     return True, Reason.NO_LEAKS, "no orphans and no missing resources"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _fields(found: LeakReport) -> dict[str, Any]:

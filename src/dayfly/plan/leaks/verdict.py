@@ -187,11 +187,13 @@ def _verdict(
         case RunState.CLOSED:
             return LeakVerdict.ENDING, "its run is being deleted"
         case RunState.UNANSWERED:
-            return LeakVerdict.UNKNOWN, "its host has not answered"
+            return LeakVerdict.UNKNOWN, "its ledger has not answered"
     if not known.plugin and not known.has_token:
         return (
             LeakVerdict.FOREIGN,
-            "its token is from another home" if item.token else "nothing proves that this home created it",
+            "its token is from another installation"
+            if item.token
+            else "nothing proves that this installation created it",
         )
     if known.plugin and known.plugin.partition("@")[0] != rules.plugin:
         return LeakVerdict.FOREIGN, f"it belongs to the plugin {known.plugin}"
@@ -199,7 +201,7 @@ def _verdict(
         return LeakVerdict.UNKNOWN, "its time is in the future"
     if created <= 0 or now - created <= rules.grace_ms:
         return LeakVerdict.UNKNOWN, "it is not older than the grace period"
-    by_hand = "its token is from this home, but no record names its plugin: delete it by hand"
+    by_hand = "its token is from this installation, but no record names its plugin: delete it by hand"
     return LeakVerdict.ORPHAN, "its run has ended" if known.plugin else by_hand
 
 
