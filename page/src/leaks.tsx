@@ -107,7 +107,11 @@ function Details({ check }: { check: LeakCheck }): JSX.Element {
       <Fault>{status.error ? `The last sweep has no complete list: ${status.error}` : ""}</Fault>
       <section aria-labelledby="findings">
         <h2 id="findings">Findings</h2>
-        {status.findings?.length ? <Findings findings={status.findings} now={now} /> : <p class="aside">Everything in the list belongs to a living sandbox.</p>}
+        {status.findings?.length ? (
+          <Findings findings={status.findings} now={now} />
+        ) : (
+          <p class="aside">{status.listedAt && !status.error ? "Every item in the list belongs to a living sandbox." : "None are known without a complete list."}</p>
+        )}
       </section>
       <section aria-labelledby="facts">
         <h2 id="facts">Details</h2>

@@ -61,7 +61,12 @@ def report(host, *findings, plan="p1", **changes):
     found = kept["items"]
     counts = {verdict: sum(each.verdict == verdict for each in findings) for verdict in ("orphan", "foreign")}
     kept["items"] = msgspec.structs.replace(
-        found, number=found.number + 1, listed_at=now_ms(), findings=findings, counts=counts, plan=plan, **changes
+        found,
+        number=found.number + 1,
+        findings=findings,
+        counts=counts,
+        plan=plan,
+        **{"listed_at": now_ms(), **changes},
     )
 
 
@@ -108,6 +113,22 @@ def test_confirmation_lists_things_and_sends_their_plan(checked, host, enter):
         report(host, plan="p2")  # a later list must not change what is confirmed
         page.click("dialog button:has-text('Delete')")
         wait_for(lambda: [getattr(order, "plan", None) for order in host.leak_checks.orders][-1] == "p1")
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, "Every item in the list belongs to a living sandbox."),
+        ({"listed_at": 0}, "None are known without a complete list."),
+        ({"error": "it is incomplete"}, "None are known without a complete list."),
+    ],
+    ids=["list without leaks", "no list yet", "failed list"],
+)
+def test_check_without_findings_states_what_it_knows(checked, host, enter, changes, text):
+    report(host, **changes)
+    with enter() as visit:
+        visit.open("/page/leaks/items", "section[aria-labelledby=findings] p")
+        assert visit.page.locator("section[aria-labelledby=findings] p").inner_text() == text
 
 
 def test_sweep_button_lets_the_check_list(checked, host, enter):
