@@ -180,7 +180,7 @@ function Creator({ finding: { createdBy = "", sandbox = "" } }: { finding: LeakF
 
 function Actions({ check, act }: { check: LeakCheck; act: (plan: string) => Promise<void> }): JSX.Element {
   // The plan that the dialog shows: a later list must not change what is confirmed.
-  const [asked, setAsked] = useState<{ plan: string; things: LeakFinding[] } | null>(null);
+  const [asked, setAsked] = useState<{ plan: string; items: LeakFinding[] } | null>(null);
   const [fault, setFault] = useState("");
   const { plan = "", findings = [] } = check.status;
   const sweep = (): void => void act("").then(() => setFault(""), (refused: Error) => setFault(refused.message));
@@ -190,14 +190,14 @@ function Actions({ check, act }: { check: LeakCheck; act: (plan: string) => Prom
         Sweep now
       </button>
       {plan && (
-        <button type="button" class="danger" onClick={() => setAsked({ plan, things: findings.filter((each) => each.deletable) })}>
+        <button type="button" class="danger" onClick={() => setAsked({ plan, items: findings.filter((each) => each.deletable) })}>
           Delete orphans
         </button>
       )}
       <Fault>{fault}</Fault>
       {asked && (
         <Ask
-          title={`Delete ${asked.things.length} ${asked.things.length === 1 ? "thing" : "things"}?`}
+          title={`Delete ${asked.items.length} ${asked.items.length === 1 ? "item" : "items"}?`}
           verb="Delete"
           danger
           onClose={() => setAsked(null)}
@@ -205,7 +205,7 @@ function Actions({ check, act }: { check: LeakCheck; act: (plan: string) => Prom
         >
           <p>The check lists again. If it finds exactly these orphans, the delete steps of their plugins run. Otherwise nothing is deleted.</p>
           <ul class="refused" tabIndex={0} aria-label="Will be deleted">
-            {asked.things.map((each) => (
+            {asked.items.map((each) => (
               <li key={each.name}>
                 <Text>{each.name}</Text>{" "}
                 <span class="aside">

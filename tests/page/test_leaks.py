@@ -103,13 +103,14 @@ def test_leaks_need_attention_and_lead_to_their_creator_and_cost(checked, enter)
         assert "Orphans have cost about 5.0" in visit.text()
 
 
-def test_confirmation_lists_things_and_sends_their_plan(checked, host, enter):
+def test_confirmation_lists_items_and_sends_their_plan(checked, host, enter):
     with enter() as visit:
         page = visit.page
         visit.open("/page/leaks/items", ".actions")
         page.click(".actions button:has-text('Delete orphans')")
         assert page.locator("dialog li").all_inner_texts()[0].startswith("bucket-left")
         assert page.locator("dialog li").count() == 1
+        assert "Delete 1 item?" in page.locator("dialog").inner_text()
         report(host, plan="p2")  # a later list must not change what is confirmed
         page.click("dialog button:has-text('Delete')")
         wait_for(lambda: [getattr(order, "plan", None) for order in host.leak_checks.orders][-1] == "p1")

@@ -123,7 +123,7 @@ class LeakCheckController:
         return sweep is not None and sweep.run == run.ledger.uid
 
     async def permits(self, run: RunObject) -> bool:
-        """Return whether a run may start: it is the current one, the check has not changed, and the thing is an orphan.
+        """Return whether a run may start: it is the current one, the check has not changed, and the item is an orphan.
 
         Raises:
             errors.ApiError: a read failed.

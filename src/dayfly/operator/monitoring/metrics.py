@@ -78,7 +78,7 @@ class _ClusterGauges(Collector):
         for check in checks:
             leaks += Tally(check.counts)
         found = {verdict.value: leaks[verdict.value] for verdict in LeakVerdict}
-        yield _gauge("leaks", "Things in the latest lists of all leak checks, by verdict.", "verdict", found)
+        yield _gauge("leaks", "Items in the latest lists of all leak checks, by verdict.", "verdict", found)
         yield _gauge(
             "cluster_pool_requests",
             "Resources that found a ready member (hit) or none (miss), as counted by the existing pools.",
