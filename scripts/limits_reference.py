@@ -366,9 +366,9 @@ def _leak_checks() -> list[Limit]:
             "shorter with `grace`",
         ),
         Limit(
-            "things that a sweep deletes", f"{verdict.MAX_DELETIONS}, and a tenth of the list", "`dayfly leaks --apply`"
+            "items that a sweep deletes", f"{verdict.MAX_DELETIONS}, and a tenth of the list", "`dayfly leaks --apply`"
         ),
-        Limit("findings of a report, things of a plan", str(verdict.MAX_FINDINGS)),
+        Limit("findings of a report, items of a plan", str(verdict.MAX_FINDINGS)),
         Limit("time for which a host recognises its resources", span(records.KEEP_RECORDS_MS / 1000)),
     ]
 

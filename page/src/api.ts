@@ -31,7 +31,7 @@ export function mayChangePools(): boolean {
   return may("member") && !session?.scoped;
 }
 
-/** Whether the key may see leak checks: a list has things of all sandboxes. */
+/** Whether the key may see leak checks: a list has items of all sandboxes. */
 export function maySeeLeakChecks(): boolean {
   return session !== null && !session.scoped && !session.place;
 }

@@ -107,7 +107,11 @@ function Details({ check }: { check: LeakCheck }): JSX.Element {
       <Fault>{status.error ? `The last sweep has no complete list: ${status.error}` : ""}</Fault>
       <section aria-labelledby="findings">
         <h2 id="findings">Findings</h2>
-        {status.findings?.length ? <Findings findings={status.findings} now={now} /> : <p class="aside">Everything in the list belongs to a living sandbox.</p>}
+        {status.findings?.length ? (
+          <Findings findings={status.findings} now={now} />
+        ) : (
+          <p class="aside">{status.listedAt && !status.error ? "Every item in the list belongs to a living sandbox." : "None are known without a complete list."}</p>
+        )}
       </section>
       <section aria-labelledby="facts">
         <h2 id="facts">Details</h2>
@@ -176,7 +180,7 @@ function Creator({ finding: { createdBy = "", sandbox = "" } }: { finding: LeakF
 
 function Actions({ check, act }: { check: LeakCheck; act: (plan: string) => Promise<void> }): JSX.Element {
   // The plan that the dialog shows: a later list must not change what is confirmed.
-  const [asked, setAsked] = useState<{ plan: string; things: LeakFinding[] } | null>(null);
+  const [asked, setAsked] = useState<{ plan: string; items: LeakFinding[] } | null>(null);
   const [fault, setFault] = useState("");
   const { plan = "", findings = [] } = check.status;
   const sweep = (): void => void act("").then(() => setFault(""), (refused: Error) => setFault(refused.message));
@@ -186,14 +190,14 @@ function Actions({ check, act }: { check: LeakCheck; act: (plan: string) => Prom
         Sweep now
       </button>
       {plan && (
-        <button type="button" class="danger" onClick={() => setAsked({ plan, things: findings.filter((each) => each.deletable) })}>
+        <button type="button" class="danger" onClick={() => setAsked({ plan, items: findings.filter((each) => each.deletable) })}>
           Delete orphans
         </button>
       )}
       <Fault>{fault}</Fault>
       {asked && (
         <Ask
-          title={`Delete ${asked.things.length} ${asked.things.length === 1 ? "thing" : "things"}?`}
+          title={`Delete ${asked.items.length} ${asked.items.length === 1 ? "item" : "items"}?`}
           verb="Delete"
           danger
           onClose={() => setAsked(null)}
@@ -201,7 +205,7 @@ function Actions({ check, act }: { check: LeakCheck; act: (plan: string) => Prom
         >
           <p>The check lists again. If it finds exactly these orphans, the delete steps of their plugins run. Otherwise nothing is deleted.</p>
           <ul class="refused" tabIndex={0} aria-label="Will be deleted">
-            {asked.things.map((each) => (
+            {asked.items.map((each) => (
               <li key={each.name}>
                 <Text>{each.name}</Text>{" "}
                 <span class="aside">

@@ -2615,7 +2615,7 @@ export interface components {
              */
             findings?: components["schemas"]["LeakFinding"][];
             /**
-             * @description Digest of everything that may be deleted; empty if nothing, or over 1,000 things.
+             * @description Digest of everything that may be deleted; empty if nothing, or over 1,000 items.
              * @default
              */
             plan?: string;
@@ -2647,17 +2647,17 @@ export interface components {
         };
         /**
          * LeakFinding
-         * @description A thing that a leak check has found, or a resource that is missing.
+         * @description An item that a leak check has found, or a resource that is missing.
          */
         LeakFinding: {
             /** @description `ending`, `orphan`, `missing`, `foreign` or `unknown`. */
             verdict: string;
             /**
-             * @description Resource ID; empty if the thing has none.
+             * @description Resource ID; empty if the item has none.
              * @default
              */
             id?: string;
-            /** @description Name of the thing, or sandbox and resource if it is missing. */
+            /** @description Name of the item, or sandbox and resource if it is missing. */
             name: string;
             /**
              * @description Why, in a phrase.

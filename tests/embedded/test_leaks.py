@@ -256,7 +256,7 @@ async def test_second_home_on_the_same_account_sees_foreign_things(machine, clou
         await checked(second, cloud, "delete")
         report = await swept(second, clock)
         assert [each.verdict for each in report.findings] == ["foreign"]
-        assert "another home" in report.findings[0].reason
+        assert "another installation" in report.findings[0].reason
     finally:
         await second.end()
     assert len(cloud.names()) == 1
@@ -339,6 +339,22 @@ async def test_plan_is_refused_if_the_orphans_have_changed(machine, cloud, clock
     report = await swept(machine, clock, msgspec.structs.replace(SWEEP, plan=report.plan))
     assert (report.applied, len(report.deleted)) == ("done", 2)
     assert cloud.names() == set()
+
+
+async def test_plan_is_refused_if_the_delete_steps_have_changed(machine, cloud, clock):
+    """The version was published again with other delete steps, so neither the items nor their plugin differ."""
+    name = await abandoned(machine, cloud)
+    cloud.age()
+    await checked(machine, cloud)
+    plan = (await swept(machine, clock)).plan
+    [drop] = cloud.check().deletes.values()
+    other = msgspec.structs.replace(drop, pre_start=(msgspec.structs.replace(drop.pre_start[0], name="erase"),))
+    changed = msgspec.structs.replace(cloud.check(), deletes={"item@1.0.0": other})
+    await swept(machine, clock, changed)
+    report = await swept(machine, clock, msgspec.structs.replace(SWEEP, plan=plan))
+    assert "the delete steps have changed" in report.applied
+    assert (report.deleted, cloud.names(), cloud.journal()) == ((), {name}, [])
+    assert report.plan not in ("", plan)
 
 
 async def test_plan_brings_the_delete_steps_of_a_version(machine, cloud, clock):

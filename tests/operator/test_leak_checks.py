@@ -22,9 +22,11 @@ from tests.operator.rig.leaks import (
     sweeps,
     verdicts,
 )
-from tests.operator.rig.world import HOME, World, live
+from tests.operator.rig.world import API, HOME, World, live
 
+from dayfly.operator.leaks.check_status import limit_findings
 from dayfly.spec.identity import resource_id
+from dayfly.spec.leak_report import LeakFinding
 from dayfly.spec.resource_token import KEY_BYTES, resource_token
 
 BOX = {"resources": [{"name": "db", "plugin": "pg@1.0.0"}]}
@@ -61,6 +63,12 @@ def key_of(world: World) -> tuple[str, bytes]:
 
 def change(world: World, **spec: Any) -> None:
     world.ask("PATCH", f"{CHECKS}/things", {"spec": spec}, "application/merge-patch+json")
+
+
+def publish_again(world: World) -> None:
+    """Delete the plugin, and create it with other delete steps under the same version."""
+    world.ask("DELETE", f"/apis/{API}/resourceplugins/pg.1.0.0")
+    world.plugin("pg@1.0.0", {**PLUGIN, "delete": [{"name": "drop", "script": "#!/bin/sh\n# another script\n"}]})
 
 
 class TestReport:
@@ -249,6 +257,45 @@ class TestDelete:
 
         live(leak_world, story)
 
+    def test_plan_is_refused_if_the_delete_steps_have_changed(self):
+        """The plugin was deleted and created again under its version, so neither the items nor their plugin differ."""
+
+        async def story(world: World) -> None:
+            world.start()
+            id_ = await leave_orphan(world)
+            await world.rest(120)
+            check(world)
+            await next_sweep(world, 2)
+            plan = leak_status(world)["plan"]
+            publish_again(world)
+            request(world, f"apply {plan} ann")
+            await next_sweep(world)
+            status = leak_status(world)
+            assert "the delete steps have changed" in status["applied"]
+            assert item(id_) in world.account.items
+            assert not world.cloud.starts("pg/drop")
+            assert status["plan"] not in ("", plan)
+
+        live(leak_world, story)
+
+    def test_steps_changed_during_a_sweep_delete_nothing(self):
+        async def story(world: World) -> None:
+            world.start()
+            await orphans(world, 2)
+            await world.rest(120)
+            check(world)
+            await next_sweep(world, 2)
+            request(world, f"apply {leak_status(world)['plan']} ann")
+            await world.until(lambda: world.cloud.starts("pg/drop"), "the first deletion")
+            publish_again(world)
+            await next_sweep(world)
+            status = leak_status(world)
+            assert len(status["deleted"]) == world.cloud.starts("pg/drop") == 1
+            [left] = status["findings"]
+            assert "the delete steps of pg@1.0.0 have changed since the list" in left["reason"]
+
+        live(leak_world, story)
+
     def test_request_is_carried_out_once(self):
         async def story(world: World) -> None:
             world.start()
@@ -359,6 +406,7 @@ class TestCheck:
             check(world)
             await next_sweep(world, 2)
             status = leak_status(world)
+            assert status["message"] == "1 orphan, 0 missing resources: see status.findings"
             assert status["counts"]["foreign"] == 990
             assert status["findings"][0]["id"] == id_
             assert status["plan"]
@@ -366,6 +414,28 @@ class TestCheck:
             assert len(msgspec.json.encode(status)) < 600_000
 
         live(leak_world, story)
+
+    def test_orphans_that_the_status_cannot_show_have_no_plan(self):
+        async def story(world: World) -> None:
+            world.start()
+            id_ = await leave_orphan(world)
+            for number in range(990):
+                world.account.add(f"{number:04}-{id_}-" + "x" * 990, id_)
+            await world.rest(120)
+            check(world)
+            await next_sweep(world, 2)
+            status = leak_status(world)
+            assert (status["counts"]["orphan"], status["plan"]) == (991, "")
+            assert all(each["deletable"] for each in status["findings"])
+            assert 100 < len(status["findings"]) < 600
+            assert len(msgspec.json.encode(status)) < 600_000
+
+        live(leak_world, story)
+
+    def test_reason_has_at_most_the_length_that_the_crd_accepts(self):
+        finding = LeakFinding(verdict="orphan", name="x", reason="its run has ended; " + "é" * 2_000)
+        [shown] = limit_findings([finding])
+        assert (shown.reason, len(shown.reason)) == (finding.reason[: len(shown.reason)], 1_024)
 
     def test_check_continues_when_its_plugin_is_published(self):
         async def story(world: World) -> None:

@@ -61,7 +61,12 @@ def report(host, *findings, plan="p1", **changes):
     found = kept["items"]
     counts = {verdict: sum(each.verdict == verdict for each in findings) for verdict in ("orphan", "foreign")}
     kept["items"] = msgspec.structs.replace(
-        found, number=found.number + 1, listed_at=now_ms(), findings=findings, counts=counts, plan=plan, **changes
+        found,
+        number=found.number + 1,
+        findings=findings,
+        counts=counts,
+        plan=plan,
+        **{"listed_at": now_ms(), **changes},
     )
 
 
@@ -98,16 +103,33 @@ def test_leaks_need_attention_and_lead_to_their_creator_and_cost(checked, enter)
         assert "Orphans have cost about 5.0" in visit.text()
 
 
-def test_confirmation_lists_things_and_sends_their_plan(checked, host, enter):
+def test_confirmation_lists_items_and_sends_their_plan(checked, host, enter):
     with enter() as visit:
         page = visit.page
         visit.open("/page/leaks/items", ".actions")
         page.click(".actions button:has-text('Delete orphans')")
         assert page.locator("dialog li").all_inner_texts()[0].startswith("bucket-left")
         assert page.locator("dialog li").count() == 1
+        assert "Delete 1 item?" in page.locator("dialog").inner_text()
         report(host, plan="p2")  # a later list must not change what is confirmed
         page.click("dialog button:has-text('Delete')")
         wait_for(lambda: [getattr(order, "plan", None) for order in host.leak_checks.orders][-1] == "p1")
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, "Every item in the list belongs to a living sandbox."),
+        ({"listed_at": 0}, "None are known without a complete list."),
+        ({"error": "it is incomplete"}, "None are known without a complete list."),
+    ],
+    ids=["list without leaks", "no list yet", "failed list"],
+)
+def test_check_without_findings_states_what_it_knows(checked, host, enter, changes, text):
+    report(host, **changes)
+    with enter() as visit:
+        visit.open("/page/leaks/items", "section[aria-labelledby=findings] p")
+        assert visit.page.locator("section[aria-labelledby=findings] p").inner_text() == text
 
 
 def test_sweep_button_lets_the_check_list(checked, host, enter):

@@ -258,10 +258,10 @@ async def test_new_leaks_and_deletions_are_events(world):
     world.report(counts={"orphan": 1, "missing": 1}, findings=(other,), deleted=("a1",))
     await world.sync.run_round()
     first, found, deleted = await pending(world)
-    assert [each["name"] for each in first["data"]["things"]] == ["x"]
-    assert [each["name"] for each in found["data"]["things"]] == ["y"]
+    assert [each["name"] for each in first["data"]["items"]] == ["x"]
+    assert [each["name"] for each in found["data"]["items"]] == ["y"]
     assert (found["type"], found["subject"], found["data"]["count"]) == ("dev.dayfly.leak.found", "items", 1)
-    assert (deleted["type"], deleted["data"]["things"]) == ("dev.dayfly.leak.deleted", [{"id": "a1"}])
+    assert (deleted["type"], deleted["data"]["items"]) == ("dev.dayfly.leak.deleted", [{"id": "a1"}])
     assert len({first["id"], found["id"], deleted["id"]}) == 3
     assert found["source"] == "urn:dayfly:organisation:local:cluster:local"
 
@@ -286,7 +286,7 @@ async def test_event_of_many_leaks_lists_a_limited_number(world):
     world.report(counts={"orphan": 500}, findings=many)
     await world.sync.run_round()
     (event,) = await pending(world)
-    assert (event["data"]["count"], len(event["data"]["things"])) == (500, 20)
+    assert (event["data"]["count"], len(event["data"]["items"])) == (500, 20)
 
 
 async def test_leaks_are_hidden_from_scoped_keys_and_other_orgs(world):

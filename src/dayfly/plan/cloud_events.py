@@ -26,8 +26,8 @@ KINDS = ("ready", "failed", "stuck", "expiring")
 
 LEAK_TYPE = "dev.dayfly.leak."
 FOUND, DELETED = LEAK_KINDS = ("found", "deleted")
-# An event lists no more things; a receiver gets the others from the API.
-MAX_THINGS = 20
+# An event lists no more items; a receiver gets the others from the API.
+MAX_ITEMS = 20
 PAUSED, RESUMED, MEMBER_FAILED = POOL_KINDS = ("paused", "resumed", "memberfailed")
 # The reasons of a pause.
 _PAUSES = (Reason.FAILING, Reason.PAUSED, Reason.DRAINED)
@@ -115,9 +115,9 @@ def pool_cloud_event(event: PoolEvent, *, source: str, name: str, cluster: str) 
 
 
 def leak_cloud_event(
-    kind: str, id_: str, report: LeakReport, things: Sequence[Mapping[str, str]], *, source: str
+    kind: str, id_: str, report: LeakReport, items: Sequence[Mapping[str, str]], *, source: str
 ) -> dict[str, Any]:
-    """Return one event of a leak check in structured mode. `things` are the new leaks, or what was deleted."""
+    """Return one event of a leak check in structured mode. `items` are the new leaks, or what was deleted."""
     return {
         "specversion": "1.0",
         "id": id_,
@@ -130,8 +130,8 @@ def leak_cloud_event(
             "namespace": "",
             "cluster": report.spec.cluster,
             "plugin": report.plugin,
-            "count": len(things),
-            "things": [dict(each) for each in things[:MAX_THINGS]],
+            "count": len(items),
+            "items": [dict(each) for each in items[:MAX_ITEMS]],
         },
     }
 

@@ -173,11 +173,11 @@ class Pool(ApiObject, frozen=True, kw_only=True):
 
 
 class LeakFinding(ApiObject, frozen=True, kw_only=True):
-    """A thing that a leak check has found, or a resource that is missing."""
+    """An item that a leak check has found, or a resource that is missing."""
 
     verdict: Annotated[str, doc("`ending`, `orphan`, `missing`, `foreign` or `unknown`.")]
-    id: Annotated[str, doc("Resource ID; empty if the thing has none.")] = ""
-    name: Annotated[str, doc("Name of the thing, or sandbox and resource if it is missing.")]
+    id: Annotated[str, doc("Resource ID; empty if the item has none.")] = ""
+    name: Annotated[str, doc("Name of the item, or sandbox and resource if it is missing.")]
     reason: Annotated[str, doc("Why, in a phrase.")] = ""
     plugin: Annotated[str, doc("Plugin with version that has made it; empty if it is not known.")] = ""
     deletable: Annotated[bool, doc("Whether `dayfly leaks --apply` deletes it.")] = False
@@ -199,7 +199,7 @@ class LeakStatus(ApiObject, frozen=True, kw_only=True):
     counts: Annotated[dict[str, int], doc("Number of findings by verdict.")] = {}
     estimated_cost: Annotated[str, doc("Sum of `estimatedCost` of the findings; empty without a price.")] = ""
     findings: Annotated[tuple[LeakFinding, ...], doc("At most 1,000 findings, without `held` ones.")] = ()
-    plan: Annotated[str, doc("Digest of everything that may be deleted; empty if nothing, or over 1,000 things.")] = ""
+    plan: Annotated[str, doc("Digest of everything that may be deleted; empty if nothing, or over 1,000 items.")] = ""
     left: Annotated[int, doc("Number of resources that were too many for one sweep, and wait for a plan.")] = 0
     deleted: Annotated[tuple[str, ...], doc("Resource IDs that the latest sweep has deleted.")] = ()
     applied: Annotated[str, doc("Result of the latest plan: `done`, or why it was refused.")] = ""

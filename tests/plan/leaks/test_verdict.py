@@ -2,9 +2,11 @@
 
 import itertools
 
+import msgspec
 import pytest
 
 from dayfly.plan.leaks.listing import InventoryItem
+from dayfly.plan.leaks.sweep import digest_deletion
 from dayfly.plan.leaks.verdict import (
     MAX_FINDINGS,
     CheckRules,
@@ -19,11 +21,15 @@ from dayfly.plan.leaks.verdict import (
     select_deletions,
     shown_findings,
 )
+from dayfly.spec import documents
+from dayfly.spec.leak_check import LeakCheck
+from dayfly.spec.lifecycle import LEAK_CHECK_TARGET, Lifecycle
 
 ID, OTHER = "0123456789abcdef0123456789", "0123456789abcdef0123456780"
 HOUR = 3_600_000
 NOW, GRACE = 1_000 * HOUR, HOUR
 RULES = CheckRules("bucket", GRACE)
+CHECK = {"name": "c", "spec": {"cluster": "local", "plugin": "bucket", "params": {"mode": "one"}}}
 OLD, ENDED, FIRST, SECOND = NOW - 100 * HOUR, NOW - 50 * HOUR, NOW - 2 * HOUR, NOW - HOUR // 2
 RECORDED = Evidence(RunState.NONE, "bucket@1.0.0", ENDED)
 MARKED = Evidence(RunState.NONE, has_token=True)
@@ -199,8 +205,19 @@ def test_report_shows_leaks_first():
 
 
 def test_world_with_more_than_a_report_shows_has_no_plan():
-    assert plan_digest(deletable(MAX_FINDINGS))
-    assert plan_digest(deletable(MAX_FINDINGS + 1)) == ""
+    assert plan_digest(deletable(MAX_FINDINGS), {})
+    assert plan_digest(deletable(MAX_FINDINGS + 1), {}) == ""
+
+
+def test_plan_differs_for_other_params_or_delete_steps():
+    check, item = documents.from_wire(CHECK, "LeakCheck", name="c"), deletable(1)[0]._replace(plugin="bucket@1.0.0")
+    assert isinstance(check, LeakCheck)
+    steps, other = (Lifecycle(target=LEAK_CHECK_TARGET, resource=name) for name in ("a", "b"))
+    changed = msgspec.structs.replace(check.spec, params={"mode": "all"})
+    deletions = [(check.spec, steps), (check.spec, other), (check.spec, None), (changed, steps), (changed, None)]
+    plans = {plan_digest([item], {item.plugin: digest_deletion(*each)}) for each in deletions}
+    assert len(plans) == len(deletions)
+    assert plan_digest([item], {item.plugin: digest_deletion(check.spec, steps)}) in plans
 
 
 @pytest.mark.parametrize(

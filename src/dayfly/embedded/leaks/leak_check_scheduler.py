@@ -239,10 +239,11 @@ class LeakCheckScheduler:
         self._offsets[definition.name] = {at: offset for at, offset in offsets.items() if at in living}
         evidence = gather_evidence(self._reader, items, self._deleting)
         facts = LedgerFacts(evidence, expected_resources(self._reader, origin))
-        state, chosen = compare_list(spec, origin.plugin, state, known, items, facts, now_ms())
+        state, chosen = compare_list(spec, origin.plugin, state, known, items, facts, definition.deletes.get, now_ms())
+        # A plan has the delete steps of the definition, which an order must not replace.
         more = order.deletes if order is not None and order.spec == spec else {}
         plan = order.plan if order is not None else ""
-        return await self._delete(definition, definition.deletes | more, state, chosen, plan)
+        return await self._delete(definition, {**more, **definition.deletes}, state, chosen, plan)
 
     async def _delete(
         self,

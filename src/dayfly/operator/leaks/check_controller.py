@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -29,6 +30,7 @@ from dayfly.plan.leaks.sweep import (
     begin_sweep,
     compare_list,
     count_changed,
+    digest_deletion,
     record_deletions,
     seconds_until_due,
 )
@@ -121,7 +123,7 @@ class LeakCheckController:
         return sweep is not None and sweep.run == run.ledger.uid
 
     async def permits(self, run: RunObject) -> bool:
-        """Return whether a run may start: it is the current one, the check has not changed, and the thing is an orphan.
+        """Return whether a run may start: it is the current one, the check has not changed, and the item is an orphan.
 
         Raises:
             errors.ApiError: a read failed.
@@ -170,7 +172,7 @@ class LeakCheckController:
             return await self._save(seen, stored, _aborted(record))
         if sweep.is_listing:
             return await self._list(seen, stored, record, compiled)
-        return await self._delete(seen, stored, record)
+        return await self._delete(seen, stored, record, compiled)
 
     async def _rest(
         self, seen: LeakCheckObject, stored: StoredCheck, record: CheckRecord, compiled: PluginLeakCheck
@@ -236,7 +238,9 @@ class LeakCheckController:
         offsets.setdefault(sweep.began_at, self._cluster.now() - _monotonic_ms())
         known = without_jumps(state.complete_lists(), sweep.began_at, offsets, spec.grace_ms)
         facts = await self._facts.read(items, origin)
-        state, chosen = compare_list(spec, origin.plugin, state, known, items, facts, self._cluster.now())
+        find_deletion = partial(self._deletion, seen)
+        now = self._cluster.now()
+        state, chosen = compare_list(spec, origin.plugin, state, known, items, facts, find_deletion, now)
         kept = {each.began_at for each in state.lists}
         self._offsets[seen.metadata.uid] = {at: offset for at, offset in offsets.items() if at in kept}
         after = with_findings(record, state)
@@ -246,15 +250,20 @@ class LeakCheckController:
             following = msgspec.structs.replace(sweep, is_listing=False, waiting=chosen, run=run)
         return await self._save(seen, stored, msgspec.structs.replace(after, sweep=following))
 
-    async def _delete(self, seen: LeakCheckObject, stored: StoredCheck, record: CheckRecord) -> float:
+    async def _delete(
+        self, seen: LeakCheckObject, stored: StoredCheck, record: CheckRecord, compiled: PluginLeakCheck
+    ) -> float:
         """Delete the next orphan, or record the result of its deletion."""
         sweep = record.sweep
         assert sweep is not None, "called during a sweep"
         id_, plugin = next(iter(sweep.waiting.items()))
         document = self._deletion(seen, plugin)
+        is_new = self._cluster.ledger.get(_run_name(seen, sweep)) is None
         if document is None:
             error: str | None = f"the cluster has no delete steps of {plugin}"
-        elif self._cluster.ledger.get(_run_name(seen, sweep)) is None and not await self._facts.may_delete(id_):
+        elif is_new and digest_deletion(compiled.spec, document) != record.state.deletions.get(plugin):
+            error = f"the delete steps of {plugin} have changed since the list"
+        elif is_new and not await self._facts.may_delete(id_):
             error = _CHANGED
         else:
             error = await self._outcome(seen, sweep, msgspec.structs.replace(document, resource_id=id_), id_)

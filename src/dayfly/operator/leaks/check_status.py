@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from dayfly.spec.leak_report import LeakFinding, LeakReport
 
 MAX_FINDINGS_BYTES: Final = 512 * 1024
+# The limit of the CRD. The reason of a failed deletion has the message of its step.
+MAX_REASON_LENGTH: Final = 1_024
 
 
 class CheckStatus:
@@ -49,7 +51,10 @@ class CheckStatus:
         counts = dict(found.counts)
         for verdict, count in record.hidden.items():
             counts[verdict] = counts.get(verdict, 0) + count
-        found = msgspec.structs.replace(found, counts=counts)
+        findings = limit_findings(found.findings)
+        # A person must have seen everything that a plan deletes.
+        is_cut = any(each.deletable for each in found.findings[len(findings) :])
+        found = msgspec.structs.replace(found, counts=counts, findings=findings, plan="" if is_cut else found.plan)
         return await self._write(seen, *_summary(found), _fields(found))
 
     async def report_waiting(self, seen: LeakCheckObject, why: SandboxNotReadyError) -> None:
@@ -96,11 +101,16 @@ def _summary(found: LeakReport) -> tuple[bool, str, str]:
     if found.error:
         return False, Reason.LIST_FAILED, found.error
     if found.left:
-        advice = "apply status.plan, or delete them by hand"
-        return True, Reason.LEAKS_FOUND, f"{found.left} resources are too many for a sweep and wait: {advice}"
+        advice = "apply status.plan, or delete them by hand" if found.plan else "delete some of them by hand"
+        return True, Reason.LEAKS_FOUND, f"{_count(found.left, 'resource')} left for a plan: {advice}"
     if orphans or missing:
-        return True, Reason.LEAKS_FOUND, f"{orphans} orphans, {missing} missing resources: see status.findings"
+        numbers = f"{_count(orphans, 'orphan')}, {_count(missing, 'missing resource')}"
+        return True, Reason.LEAKS_FOUND, f"{numbers}: see status.findings"
     return True, Reason.NO_LEAKS, "no orphans and no missing resources"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _fields(found: LeakReport) -> dict[str, Any]:
@@ -112,7 +122,7 @@ def _fields(found: LeakReport) -> dict[str, Any]:
         "listedAt": format_time(found.listed_at),
         "error": found.error,
         "counts": {verdict.value: found.counts.get(verdict.value, 0) for verdict in LeakVerdict},
-        "findings": _limited(found.findings),
+        "findings": [msgspec.to_builtins(each) for each in found.findings],
         "plan": found.plan,
         "left": found.left,
         "deleted": list(found.deleted),
@@ -122,14 +132,16 @@ def _fields(found: LeakReport) -> dict[str, Any]:
     }
 
 
-def _limited(findings: Iterable[LeakFinding]) -> list[Any]:
-    """Return the findings for the status: all that a plan deletes, and others up to a size that the API server accepts.
+def limit_findings(findings: Iterable[LeakFinding]) -> tuple[LeakFinding, ...]:
+    """Return the first findings, up to a size that the API server accepts. Reasons have at most the CRD's length.
 
-    Anyone who creates things in the account chooses their names.
+    Anyone who creates items in the account chooses their names.
     """
     kept, size = [], 0
     for each in findings:
-        size += len(msgspec.json.encode(each))
-        if each.deletable or size <= MAX_FINDINGS_BYTES:
-            kept.append(msgspec.to_builtins(each))
-    return kept
+        shown = msgspec.structs.replace(each, reason=each.reason[:MAX_REASON_LENGTH])
+        size += len(msgspec.json.encode(shown))
+        if size > MAX_FINDINGS_BYTES:
+            break
+        kept.append(shown)
+    return tuple(kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,9 +27,12 @@ from dayfly.plan.leaks.verdict import (
 )
 from dayfly.spec.leak_check import DELETE, LeakCheckSpec
 from dayfly.spec.leak_report import LeakFinding, LeakReport
+from dayfly.spec.lifecycle import canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from dayfly.spec.lifecycle import Lifecycle
 
 # The result of a plan that was applied.
 APPLIED = "done"
@@ -46,7 +50,7 @@ class LeakState(msgspec.Struct, frozen=True, kw_only=True):
     """The findings of a check. `lists` has at most two complete lists, the newest first.
 
     While `left` is not 0, the check waits for a plan of a person. The `applied` fields are the result of the latest
-    plan.
+    plan. `deletions` has for each plugin of a deletable item the digest of the params and delete steps at the list.
     """
 
     number: int = 0
@@ -54,6 +58,7 @@ class LeakState(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     lists: tuple[StoredList, ...] = ()
     findings: tuple[LeakFinding, ...] = ()
+    deletions: dict[str, str] = {}
     left: int = 0
     deleted: tuple[str, ...] = ()
     applied: str = ""
@@ -96,6 +101,7 @@ def compare_list(
     known: Sequence[CompleteList],
     items: tuple[InventoryItem, ...],
     facts: LedgerFacts,
+    find_deletion: Callable[[str], Lifecycle | None],
     now: int,
 ) -> Comparison:
     """Return what follows from a complete list.
@@ -107,30 +113,40 @@ def compare_list(
         known: The former lists that prove something.
         items: The list.
         facts: The facts from the ledger, read after the list.
+        find_deletion: Returns the document that deletes, by `name@version` of the plugin; None if there is none.
         now: The current time.
     """
     lists = add_list(known, state.swept_at, items, spec.grace_ms)
     previous = lists[1] if len(lists) > 1 else None
     rules = CheckRules(plugin, spec.grace_ms)
     findings = find_verdicts(lists[0], previous, facts.evidence, facts.expected, rules, now)
+    plugins = {each.id: each.plugin for each in findings if each.is_deletable}
+    deletions = {each: digest_deletion(spec, find_deletion(each)) for each in set(plugins.values())}
     ids: list[str] = []
     plan = state.applied_plan if state.applied_number == state.number else ""
     left, applied = 0, state.applied
-    if plan and plan == plan_digest(findings):
-        ids, applied = [*dict.fromkeys(each.id for each in findings if each.is_deletable)], APPLIED
+    if plan and plan == plan_digest(findings, deletions):
+        ids, applied = list(plugins), APPLIED
     else:
         if plan:
-            applied = "nothing was deleted: the orphans have changed since the plan was made"
+            applied = (
+                "nothing was deleted: the orphans, the params or the delete steps have changed since the plan was made"
+            )
         if spec.action == DELETE and state.left:  # a person has not decided yet
             left = count_deletable(findings) if are_distant(lists, spec.grace_ms) else state.left
         elif spec.action == DELETE and not plan:
             ids, left = select_deletions(findings, len(items))
-    plugins = {each.id: each.plugin for each in findings if each.is_deletable}
     stored = tuple(StoredList(each.began_at, each.items, dict(each.first_seen)) for each in lists)
     after = msgspec.structs.replace(
-        state, lists=stored, findings=tuple(map(to_wire, findings)), left=left, applied=applied
+        state, lists=stored, findings=tuple(map(to_wire, findings)), deletions=deletions, left=left, applied=applied
     )
     return Comparison(after, {id_: plugins[id_] for id_ in ids})
+
+
+def digest_deletion(spec: LeakCheckSpec, document: Lifecycle | None) -> str:
+    """Return the digest of what a deletion runs: the params of the check, and the document that deletes."""
+    steps = canonical(document) if document is not None else b""
+    return hashlib.sha256(repr(sorted(spec.params.items())).encode() + steps).hexdigest()
 
 
 def record_deletions(state: LeakState, deleted: Collection[str], errors: Mapping[str, str]) -> LeakState:
@@ -170,11 +186,13 @@ def seconds_until_due(spec: LeakCheckSpec, state: LeakState, now: int) -> float:
 
 def describe_check(name: str, spec: LeakCheckSpec, plugin: str, state: LeakState, *, is_sweeping: bool) -> LeakReport:
     """Return the report about a check."""
+    findings = [_from_wire(each) for each in state.findings]
     return make_report(
         name,
         spec,
         plugin,
-        [_from_wire(each) for each in state.findings],
+        findings,
+        plan=plan_digest(findings, state.deletions),
         number=state.number,
         is_sweeping=is_sweeping,
         swept_at=state.swept_at,
@@ -196,7 +214,6 @@ def make_report(name: str, spec: LeakCheckSpec, plugin: str, findings: Sequence[
         plugin=plugin,
         counts=dict(Counter(each.verdict.value for each in findings)),
         findings=tuple(map(to_wire, shown_findings(findings))),
-        plan=plan_digest(findings),
         **state,
     )
 

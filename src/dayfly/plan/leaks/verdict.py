@@ -187,11 +187,13 @@ def _verdict(
         case RunState.CLOSED:
             return LeakVerdict.ENDING, "its run is being deleted"
         case RunState.UNANSWERED:
-            return LeakVerdict.UNKNOWN, "its host has not answered"
+            return LeakVerdict.UNKNOWN, "its ledger has not answered"
     if not known.plugin and not known.has_token:
         return (
             LeakVerdict.FOREIGN,
-            "its token is from another home" if item.token else "nothing proves that this home created it",
+            "its token is from another installation"
+            if item.token
+            else "nothing proves that this installation created it",
         )
     if known.plugin and known.plugin.partition("@")[0] != rules.plugin:
         return LeakVerdict.FOREIGN, f"it belongs to the plugin {known.plugin}"
@@ -199,7 +201,7 @@ def _verdict(
         return LeakVerdict.UNKNOWN, "its time is in the future"
     if created <= 0 or now - created <= rules.grace_ms:
         return LeakVerdict.UNKNOWN, "it is not older than the grace period"
-    by_hand = "its token is from this home, but no record names its plugin: delete it by hand"
+    by_hand = "its token is from this installation, but no record names its plugin: delete it by hand"
     return LeakVerdict.ORPHAN, "its run has ended" if known.plugin else by_hand
 
 
@@ -249,12 +251,18 @@ def shown_findings(findings: Iterable[Finding], limit: int = MAX_FINDINGS) -> li
     return sorted(shown, key=lambda each: 0 if each.is_deletable else ranks.get(each.verdict, 3))[:limit]
 
 
-def plan_digest(findings: Sequence[Finding]) -> str:
+def plan_digest(findings: Sequence[Finding], deletions: Mapping[str, str]) -> str:
     """Return the digest of everything that may be deleted; empty if there is nothing, or more than a report shows.
 
     A plan that a person has read is only carried out if the digest is still the same.
+
+    Args:
+        findings: The findings.
+        deletions: For each plugin, the digest of the params and delete steps that a deletion runs.
     """
-    items = sorted((each.id, each.name, each.plugin) for each in findings if each.is_deletable)
+    items = sorted(
+        (each.id, each.name, each.plugin, deletions.get(each.plugin, "")) for each in findings if each.is_deletable
+    )
     if not 0 < len(items) <= MAX_FINDINGS:
         return ""
     return hashlib.sha256(repr(items).encode()).hexdigest()[:_DIGEST_LENGTH]

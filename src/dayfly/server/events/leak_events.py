@@ -47,20 +47,20 @@ def new_events(
     ]
     has_new_sweep = before is None or before.number != report.number
     deleted = [{"id": each} for each in report.deleted] if has_new_sweep else []
-    things = {FOUND: found, DELETED: deleted}
-    return list(_events(record, report, things, source, now))
+    items = {FOUND: found, DELETED: deleted}
+    return list(_events(record, report, items, source, now))
 
 
 def _events(
     record: LeakRecord,
     report: LeakReport,
-    things: Mapping[str, Sequence[Mapping[str, str]]],
+    items: Mapping[str, Sequence[Mapping[str, str]]],
     source: str,
     now: int,
 ) -> Iterator[NewEvent]:
     text = f"{record.cluster}\n{record.name}\n{record.created_at}"
     uid = hashlib.sha256(text.encode()).hexdigest()[:_UID_LENGTH]
-    for number, (kind, part) in enumerate(things.items()):
+    for number, (kind, part) in enumerate(items.items()):
         if part:
             id_ = cloud_events.event_id(uid, report.number, kind)
             event = cloud_events.leak_cloud_event(kind, id_, report, part, source=source)

@@ -171,8 +171,8 @@ KINDS = (
         fields={"spec": leak_check.LeakCheckSpec, "status": kinds.LeakCheckStatus},
         columns=(
             ("PLUGIN", "string", ".spec.plugin", "The plugin with the inventory."),
-            ("HELD", "integer", ".status.counts.held", "Number of things whose run is open."),
-            ("ORPHANS", "integer", ".status.counts.orphan", "Number of things whose run has ended."),
+            ("HELD", "integer", ".status.counts.held", "Number of items whose run is open."),
+            ("ORPHANS", "integer", ".status.counts.orphan", "Number of items whose run has ended."),
             ("MISSING", "integer", ".status.counts.missing", "Number of resources that the list lacks."),
             ("LISTED", "date", ".status.listedAt", "Time of the latest complete list."),
             ("REASON", "string", ".status.reason", "The reason for its state, in one word."),
