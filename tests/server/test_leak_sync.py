@@ -140,6 +140,27 @@ async def test_each_deletion_has_one_audit_entry_with_its_author(world):
     assert (record.deletions, record.last_deletion) == (3, 8)
 
 
+async def test_deletions_that_begin_between_two_queries_are_audited(world, monkeypatch):
+    await world.make()
+    await world.call("PUT", "leakchecks/others", check())
+    checks, answered = world.host.leak_checks, []
+
+    def reports() -> tuple[LeakReport, ...]:
+        answered.append(tuple(checks.kept.values()))
+        if len(answered) == 1:
+            world.report("others", deletions=(deletion(11),))
+            world.report(counts={"orphan": 1}, findings=(ORPHAN,), deletions=(deletion(12, "b2"),))
+        return answered[-1]
+
+    world.report(counts={"orphan": 1}, findings=(ORPHAN,))
+    monkeypatch.setattr(checks, "reports", reports)
+    for _ in range(3):
+        await world.sync.run_round()
+    found = [object_ for _, _, object_ in await world.audited()]
+    assert found == ["leakchecks/items/b2/bucket@1.0.0", "leakchecks/others/a1/bucket@1.0.0"]
+    assert {each.last_deletion for each in await world.records()} == {12}, "no check needs old deletions again"
+
+
 async def test_two_servers_write_each_deletion_once(world_of_each_database):
     world = world_of_each_database
     await world.make()

@@ -130,8 +130,8 @@ class LeakSync:
             findings = {each.name: each.findings for each in full}
         new = {each.name: _new_deletions(each, known.get((each.spec.cluster, each.name))) for each in found}
         is_incomplete = any(len(each) > MAX_DELETIONS for each in new.values())
-        # All sequences up to this one are stored then, also of checks without deletions.
-        last = 0 if is_incomplete else max((each.sequence for part in new.values() for each in part), default=0)
+        # An earlier query has returned this sequence, so these reports have all deletions up to it, of each check.
+        last = 0 if is_incomplete else max((each.last_deletion for each in records), default=0)
         for report in found:
             before = known.pop((report.spec.cluster, report.name), None)
             part = new[report.name][:MAX_DELETIONS]
