@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import shutil
 
@@ -191,6 +192,22 @@ async def test_deletions_of_a_deleted_check_are_audited(world):
     await world.call("DELETE", CHECK)
     assert len(await world.audited()) == many
     assert await world.records() == []
+
+
+async def test_host_with_endless_deletions_cannot_hold_up_a_request(world, monkeypatch):
+    monkeypatch.setattr(leak_sync, "MAX_DELETIONS", 2)
+    monkeypatch.setattr(leak_sync, "MAX_QUERIES", 3)
+    await world.make()
+    checks, begun = world.host.leak_checks, itertools.count(1)
+
+    def reports() -> tuple[LeakReport, ...]:
+        if checks.kept:
+            world.report(deletions=tuple(deletion(next(begun)) for _ in range(5)))
+        return tuple(checks.kept.values())
+
+    monkeypatch.setattr(checks, "reports", reports)
+    await world.call("DELETE", CHECK)
+    assert len(await world.audited()) == 6
 
 
 async def test_check_that_its_host_lacks_is_forgotten_later(world):

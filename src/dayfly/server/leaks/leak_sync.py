@@ -47,6 +47,8 @@ LEASE_MS: Final = 30_000
 # A host cannot delay others with more checks, or fill the audit log faster than this.
 MAX_REPORTS: Final = 100
 MAX_DELETIONS: Final = 100
+# A host keeps 1,000 deletions of a check. The last query returns what has begun since the first one.
+MAX_QUERIES: Final = 11
 _NAME_LENGTH: Final = 63
 _SHOWN_LENGTH: Final = 200
 
@@ -87,12 +89,16 @@ class LeakSync:
         await asyncio.gather(*(self._try(link, known[link]) for link in due))
 
     async def sync(self, link: Link) -> None:
-        """Query one host now, until all its deletions are in the audit log. A host that does not answer is skipped."""
-        is_incomplete = True
-        while is_incomplete:
+        """Query one host now, until all deletions that it keeps are in the audit log.
+
+        A host that does not answer is skipped.
+        """
+        for _ in range(MAX_QUERIES):
             records = await self._store.for_org(link.org).read(leak_records.read_all)
             own = [each for each in records if self._links.get(link.org, each.cluster) is link]
-            is_incomplete = await self._try(link, own)
+            if not await self._try(link, own):
+                return
+        log.warning("a host of %s has new deletions after each of %d queries", link.org, MAX_QUERIES)
 
     async def _has_duty(self) -> bool:
         now = self._now()
