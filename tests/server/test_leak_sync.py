@@ -17,6 +17,7 @@ from tests.server.test_cloud_event_publisher import TAKEN, Joined
 from tests.server.test_leak_checks import CHECK, FakeChecks, bucket, check
 
 from dayfly.lib.clock import now_ms
+from dayfly.link import server_end
 from dayfly.server.access import callers
 from dayfly.server.app import create_app
 from dayfly.server.db.store import Store
@@ -28,7 +29,7 @@ from dayfly.server.leaks import leak_sync
 from dayfly.server.leaks.leak_metrics import METRICS
 from dayfly.server.leaks.leak_sync import LeakSync
 from dayfly.server.records import leak_records
-from dayfly.server.records.leak_records import LeakRecord
+from dayfly.server.records.leak_records import Author, LeakRecord
 from dayfly.spec.leak_report import LeakDeletion, LeakFinding, LeakReport
 
 
@@ -139,6 +140,41 @@ async def test_each_deletion_has_one_audit_entry_with_its_author(world):
     ]
     (record,) = await world.records()
     assert (record.deletions, record.last_deletion) == (3, 8)
+
+
+async def test_deletions_before_a_change_have_the_former_author(world):
+    await world.make()
+    other = (await world.call("POST", "keys", {"name": "bob", "role": "member"}))["key"]
+    await world.call("POST", f"{CHECK}/sweep", {"plan": "p1"})
+    world.report(deletions=(deletion(1), deletion(2, "b2", plan="p1")))
+    await world.call("POST", f"{CHECK}/sweep", {"plan": "p2"}, other)
+    await world.call("PUT", CHECK, check(grace="3h"), other)
+    assert [name for name, _, _ in await world.audited()] == ["this home", "this home"]
+
+
+async def test_check_of_a_silent_host_cannot_be_applied(world, monkeypatch):
+    await world.make()
+    before = await world.records()
+    monkeypatch.setattr(server_end, "ANSWER_TIMEOUT_S", 0)
+    world.host.end.answer = lambda _query: None
+    answer = await call(world.app, KEY, "PUT", f"{ORG}/{CHECK}", check())
+    assert (answer[0], await world.records()) == (503, before)
+    assert "the cluster local does not answer; nothing was changed" in str(answer[1])
+
+
+async def test_check_that_is_applied_again_has_no_old_deletions(world):
+    await world.make()
+    world.report(deletions=(deletion(5),))
+    await world.sync.run_round()
+    (before,) = await world.records()
+    who = Author("k", "bob")
+    await world.store.for_org("local").write(
+        lambda rows: leak_records.apply(rows, "local", "items", who, 7, is_new=True)
+    )
+    (after,) = await world.records()
+    assert after == LeakRecord("local", "local", "items", 7, last_deletion=5, applied_key="k", applied_name="bob")
+    await world.sync.run_round()
+    assert len(await world.audited()) == before.deletions == 1
 
 
 async def test_deletions_that_begin_between_two_queries_are_audited(world, monkeypatch):

@@ -82,7 +82,7 @@ class LeakCheckApi:
             body = {key: value for key, value in body.items() if key not in READ_ONLY}
         check = documents.from_wire(body, "LeakCheck", name=name)
         assert isinstance(check, LeakCheck), "the kind is given"
-        known, _ = await self._find_all(request)
+        known, silent = await self._find_all(request)
         if name in known and known[name].spec.cluster != check.spec.cluster:
             cluster = quote(known[name].spec.cluster)
             raise RequestError(409, f"leak check {quote(name)} exists in the cluster {cluster}; delete it first")
@@ -92,6 +92,8 @@ class LeakCheckApi:
         if link is None:
             problem = f"no host serves the cluster {quote(check.spec.cluster)} now; correct the name or connect it"
             raise SpecError(problem, ("spec", "cluster"))
+        if any(self._links.get(who.org, each) is link for each in silent):
+            raise RequestError(503, f"the cluster {check.spec.cluster} does not answer; nothing was changed")
         publisher = link.compile_target().publisher
         order = await self._store.for_org(who.org).read(lambda rows: _compile(rows, check, publisher))
         stored = msgspec.json.encode(check)
@@ -101,6 +103,7 @@ class LeakCheckApi:
             audit.append(rows, who, "put", f"leakchecks/{name}", stored)
             leak_records.apply(rows, cluster, name, Author(who.key, who.name), now_ms(), is_new=is_new)
 
+        await self._sync.sync(link)  # what has been deleted before belongs to the former author
         await self._store.for_org(who.org).write(record)
         await self._order(link, order)
         return await self._find_described(request)
@@ -140,6 +143,7 @@ class LeakCheckApi:
                 author, digest = Author(who.key, who.name), plan[:MAX_PLAN_LENGTH]
                 leak_records.apply_plan(rows, report.spec.cluster, report.name, author, digest, now_ms())
 
+            await self._sync.sync(link)  # what has been deleted before may belong to another plan
             await org.write(record)
         await self._order(link, order)
         return await self._find_described(request)
