@@ -25,7 +25,7 @@ from dayfly.server.db.tables import audit as audit_table
 from dayfly.server.db.tables import cloud_events
 from dayfly.server.events import event_rows
 from dayfly.server.events.cloud_event_publisher import EventReceiver
-from dayfly.server.leaks import leak_sync
+from dayfly.server.leaks import leak_check_api, leak_sync
 from dayfly.server.leaks.leak_metrics import METRICS
 from dayfly.server.leaks.leak_sync import LeakSync
 from dayfly.server.records import leak_records
@@ -230,6 +230,18 @@ async def test_deletions_of_a_deleted_check_are_audited(world):
     assert await world.records() == []
 
 
+async def test_deletion_during_the_deletion_of_a_check_is_audited(world):
+    await world.make()
+    begun = iter([deletion(1), deletion(2, "b2")])
+    world.host.leak_checks.on_order = lambda: [world.report(deletions=(each,)) for each in itertools.islice(begun, 1)]
+    await world.call("DELETE", CHECK)
+    assert [object_ for _, _, object_ in await world.audited()] == [
+        "leakchecks/items/a1/bucket@1.0.0",
+        "leakchecks/items/b2/bucket@1.0.0",
+    ]
+    assert (world.host.leak_checks.kept, await world.records()) == ({}, [])
+
+
 async def test_host_with_endless_deletions_cannot_hold_up_a_request(world, monkeypatch):
     monkeypatch.setattr(leak_sync, "MAX_DELETIONS", 2)
     monkeypatch.setattr(leak_sync, "MAX_QUERIES", 3)
@@ -242,8 +254,9 @@ async def test_host_with_endless_deletions_cannot_hold_up_a_request(world, monke
         return tuple(checks.kept.values())
 
     monkeypatch.setattr(checks, "reports", reports)
-    await world.call("DELETE", CHECK)
-    assert len(await world.audited()) == 6
+    status, answer = await call(world.app, KEY, "DELETE", f"{ORG}/{CHECK}")
+    assert (status, "deletions that are not in the audit log yet" in str(answer)) == (503, True)
+    assert len(await world.audited()) == 6 * leak_check_api.MAX_DROPS
 
 
 async def test_check_that_its_host_lacks_is_forgotten_later(world):

@@ -104,6 +104,12 @@ class LeakTables:
         self._db.execute("DELETE FROM leak_deletion WHERE check_name = ?", (name,))
         return bool(self._db.execute("DELETE FROM leak_check WHERE name = ?", (name,)).rowcount)
 
+    def has_deletion(self, name: str, after: int) -> bool:
+        """Return whether a check has begun a deletion with a sequence higher than `after`."""
+        return bool(
+            self._read("SELECT 1 FROM leak_deletion WHERE check_name = ? AND sequence > ? LIMIT 1", name, after)
+        )
+
     def begin_deletion(self, name: str, deletion: LeakDeletion) -> None:
         """Record a deletion, whose sequence is assigned now; forget the oldest one above the limit."""
         self._db.execute(

@@ -80,6 +80,8 @@ class LeakCheckScheduler:
     async def execute(self, order: wire.LeakOrder) -> Verdict:
         """Create, change or delete a check, or list soon. `UNKNOWN`: there is no such check.
 
+        `CLOSED`: a check that is dropped has begun a deletion that the server does not know.
+
         Raises:
             DocumentsRefusedError: this host cannot run the steps of the check.
         """
@@ -97,7 +99,7 @@ class LeakCheckScheduler:
                 )
                 return Verdict.TAKEN
             case wire.DropLeakCheck():
-                return Verdict.TAKEN if await self._drop(order.name) else Verdict.UNKNOWN
+                return await self._drop(order.name, order.after)
             case wire.SweepLeaks():
                 self._engine.executors.admit(tuple(order.deletes.values()), ())
                 found = self._states.sweep() if order.name == STATE_CHECK else self._request(order)
@@ -109,8 +111,17 @@ class LeakCheckScheduler:
         self._follow(definition.name)
         self._requested[definition.name].set()
 
-    async def _drop(self, name: str) -> bool:
-        found = await self._engine.writer.run(lambda: self._engine.ledger.leaks.drop(name))
+    async def _drop(self, name: str, after: int | None) -> Verdict:
+        leaks = self._engine.ledger.leaks
+
+        def drop() -> Verdict:
+            if after is not None and leaks.has_deletion(name, after):
+                return Verdict.CLOSED
+            return Verdict.TAKEN if leaks.drop(name) else Verdict.UNKNOWN
+
+        verdict = await self._engine.writer.run(drop)
+        if verdict is Verdict.CLOSED:
+            return verdict
         if (task := self._tasks.pop(name, None)) is not None:
             await cancel_and_wait(task)
         for run in self._runs.living():
@@ -119,7 +130,7 @@ class LeakCheckScheduler:
         self._reports.pop(name, None)
         self._requested.pop(name, None)
         self._offsets.pop(name, None)
-        return found
+        return verdict
 
     def _request(self, order: wire.SweepLeaks) -> bool:
         if order.name not in self._tasks:

@@ -44,6 +44,8 @@ MAX_CHECKS: Final = 100
 # Delete steps of this many versions, the highest first, and of this size are sent to the host.
 MAX_VERSIONS: Final = 50
 MAX_DELETE_BYTES: Final = 4 << 20
+# A check that begins a deletion before each of these orders is not deleted.
+MAX_DROPS: Final = 3
 MAX_PLAN_LENGTH: Final = 64
 READ_ONLY: Final = ("plugin", "status")
 
@@ -115,8 +117,7 @@ class LeakCheckApi:
         await self._store.for_org(who.org).write(
             lambda rows: audit.append(rows, who, "delete", f"leakchecks/{report.name}")
         )
-        await self._sync.sync(link)  # with the check, the host forgets its deletions
-        await self._order(link, wire.DropLeakCheck(uid=_uid(report.name), name=report.name))
+        await self._drop(link, report)
         await self._store.for_org(who.org).write(
             lambda rows: leak_records.delete(rows, report.spec.cluster, report.name)
         )
@@ -159,10 +160,21 @@ class LeakCheckApi:
         now = now_ms()
         return [describe_report(report, owners, now) for report in reports]
 
+    async def _drop(self, link: Link, report: LeakReport) -> None:
+        """Let a host delete a check, with which it forgets its deletions, once all of them are in the audit log."""
+        cluster, name = report.spec.cluster, report.name
+        for _ in range(MAX_DROPS):
+            await self._sync.sync(link)
+            record = await self._store.for_org(link.org).read(lambda rows: leak_records.find(rows, cluster, name))
+            after = record.last_deletion if record is not None else 0
+            answer = await link.order(wire.DropLeakCheck(uid=_uid(name), name=name, after=after))
+            if not isinstance(answer, wire.Reply) or answer.verdict is not wire.Verdict.CLOSED:
+                return _require_taken(answer)
+        problem = f"leak check {quote(name)} has deletions that are not in the audit log yet; nothing was changed"
+        raise RequestError(503, f"{problem}; try again")
+
     async def _order(self, link: Link, order: wire.LeakOrder) -> None:
-        answer = await link.order(order)
-        if not isinstance(answer, wire.Reply) or answer.verdict is not wire.Verdict.TAKEN:
-            raise RequestError(404, "leak check not found")
+        _require_taken(await link.order(order))
 
     async def _find(self, request: Request) -> tuple[Link, LeakReport]:
         name = request.path_params["name"]
@@ -204,6 +216,11 @@ def _refuse_scope(request: Request) -> None:
     scope = callers.get_caller(request).scope
     if not scope.is_whole:
         raise out_of_scope(scope, "a leak check, which lists items of all sandboxes,")
+
+
+def _require_taken(answer: wire.Reply | wire.RunEnded) -> None:
+    if not isinstance(answer, wire.Reply) or answer.verdict is not wire.Verdict.TAKEN:
+        raise RequestError(404, "leak check not found")
 
 
 def _uid(name: str) -> str:
