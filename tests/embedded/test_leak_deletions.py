@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tests.embedded.clock import Clock
 from tests.embedded.leak_cloud import SWEEP, Cloud
 from tests.embedded.machine import Machine, until
-from tests.embedded.test_leaks import abandoned, checked, cloud, state, swept
+from tests.embedded.test_leaks import abandoned, checked, clock, cloud, state, swept
 
 from dayfly.embedded import leak_tables
 from dayfly.embedded.ledger import SqliteLedger
@@ -12,7 +13,7 @@ from dayfly.lib.clock import now_ms
 from dayfly.link import wire
 from dayfly.spec.leak_report import LeakDeletion
 
-__all__ = ["cloud"]
+__all__ = ["clock", "cloud"]
 GRACE_MS = 1_000
 
 
@@ -20,20 +21,20 @@ def deletion(id_: str) -> LeakDeletion:
     return LeakDeletion(sequence=0, id=id_, plugin="item@1.0.0", at=1)
 
 
-async def test_deletion_by_the_check_is_recorded_as_done(machine: Machine, cloud: Cloud):
+async def test_deletion_by_the_check_is_recorded_as_done(machine: Machine, cloud: Cloud, clock: Clock):
     name = await abandoned(machine, cloud)
     cloud.age()
     await checked(machine, cloud, "delete")
-    (made,) = (await swept(machine)).deletions
+    (made,) = (await swept(machine, clock)).deletions
     assert (made.id, made.plugin, made.plan, made.done) == (name.removeprefix("item-"), "item@1.0.0", "", True)
 
 
-async def test_deletion_by_a_plan_has_its_digest(machine: Machine, cloud: Cloud):
+async def test_deletion_by_a_plan_has_its_digest(machine: Machine, cloud: Cloud, clock: Clock):
     await abandoned(machine, cloud)
     cloud.age()
     await checked(machine, cloud)
-    plan = (await swept(machine)).plan
-    report = await swept(machine, wire.SweepLeaks(uid=SWEEP.uid, name=SWEEP.name, plan=plan))
+    plan = (await swept(machine, clock)).plan
+    report = await swept(machine, clock, wire.SweepLeaks(uid=SWEEP.uid, name=SWEEP.name, plan=plan))
     assert [(each.plan, each.done) for each in report.deletions] == [(plan, True)]
 
 
