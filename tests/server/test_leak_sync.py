@@ -353,6 +353,19 @@ async def test_new_leaks_and_deletions_are_events(world):
     assert found["source"] == "urn:dayfly:organisation:local:cluster:local"
 
 
+async def test_deletions_of_two_sweeps_within_a_round_are_one_event(world):
+    world.sync = LeakSync(world.store, world.links, RECEIVER, now=lambda: world.clock[0])
+    await world.make()
+    await world.sync.run_round()
+    first, failed, last = deletion(1, "a1", done=True), deletion(2, "b2"), deletion(3, "c3", done=True)
+    world.report(deletions=(first,), deleted=("a1",))
+    world.report(deletions=(first, failed, last), deleted=("c3",))
+    for _ in range(2):
+        await world.sync.run_round()
+    (event,) = await pending(world)
+    assert event["data"]["things"] == [{"id": "a1"}, {"id": "c3"}]
+
+
 async def test_leaks_have_their_event_once_there_is_room(world, monkeypatch):
     world.sync = LeakSync(world.store, world.links, RECEIVER, now=lambda: world.clock[0])
     await world.make()

@@ -178,7 +178,7 @@ class LeakSync:
         if after == before:
             return
         source = self._receiver.source_of(org, record.cluster) if self._receiver is not None else ""
-        events = leak_events.new_events(record, report, findings or (), leaks, source, now) if source else []
+        events = leak_events.new_events(record, report, findings or (), leaks, new, source, now) if source else []
         await self._store.for_org(org).write(lambda rows: _save(rows, before, after, new, events))
 
     async def _delete(self, record: LeakRecord) -> None:
