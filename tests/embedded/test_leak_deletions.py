@@ -38,6 +38,23 @@ async def test_deletion_by_a_plan_has_its_digest(machine: Machine, cloud: Cloud,
     assert [(each.plan, each.done) for each in report.deletions] == [(plan, True)]
 
 
+async def test_damaged_check_is_reported_until_it_is_applied_again(machine: Machine, cloud: Cloud, clock: Clock):
+    await abandoned(machine, cloud)
+    cloud.age()
+    await checked(machine, cloud, "delete")
+    made = (await swept(machine, clock)).deletions
+    await machine.down()
+    with machine.database() as db:
+        db.execute("UPDATE leak_check SET definition = x'00'")
+    await machine.up()
+    report = state(machine)
+    assert (report.name, report.deletions) == (SWEEP.name, made)
+    assert "cannot be read" in report.error
+    assert "apply it again" in report.error
+    await machine.host.leak_checks.execute(cloud.check("report"))
+    assert (state(machine).error, state(machine).deletions) == ("", made)
+
+
 async def test_deletion_is_recorded_if_the_host_stops_during_its_steps(machine: Machine, cloud: Cloud):
     name = await abandoned(machine, cloud)
     cloud.age()

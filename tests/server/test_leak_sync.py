@@ -30,6 +30,7 @@ from dayfly.server.leaks.leak_metrics import METRICS
 from dayfly.server.leaks.leak_sync import LeakSync
 from dayfly.server.records import leak_records
 from dayfly.server.records.leak_records import Author, LeakRecord
+from dayfly.spec.leak_check import LeakCheckSpec
 from dayfly.spec.leak_report import LeakDeletion, LeakFinding, LeakReport
 
 
@@ -175,6 +176,19 @@ async def test_check_that_is_applied_again_has_no_old_deletions(world):
     assert after == LeakRecord("local", "local", "items", 7, last_deletion=5, applied_key="k", applied_name="bob")
     await world.sync.run_round()
     assert len(await world.audited()) == before.deletions == 1
+
+
+async def test_check_with_a_damaged_record_is_listed_and_applied_again(world):
+    await world.make()
+    world.report(deletions=(deletion(5),))
+    await world.sync.run_round()
+    world.report(spec=LeakCheckSpec(plugin=""), plugin="", error="its record cannot be read")
+    (found,) = await world.call("GET", "leakchecks")
+    assert (found["spec"]["cluster"], found["status"]["error"]) == ("local", "its record cannot be read")
+    await world.sync.run_round()
+    await world.call("PUT", CHECK, check())
+    (record,) = await world.records()
+    assert (record.deletions, record.last_deletion) == (1, 5)
 
 
 async def test_deletions_that_begin_between_two_queries_are_audited(world, monkeypatch):

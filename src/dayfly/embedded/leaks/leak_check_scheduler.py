@@ -27,8 +27,8 @@ from dayfly.plan.leaks.sweep import (
     seconds_until_due,
 )
 from dayfly.spec.host_errors import HostUnavailableError, RunDamagedError
-from dayfly.spec.leak_check import STATE_CHECK
-from dayfly.spec.leak_report import LeakDeletion
+from dayfly.spec.leak_check import STATE_CHECK, LeakCheckSpec
+from dayfly.spec.leak_report import LeakDeletion, LeakReport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from dayfly.embedded.leaks.leak_runs import LeakRuns
     from dayfly.embedded.leaks.state_leaks import StateLeaks
     from dayfly.plan.leaks.listing import InventoryItem
-    from dayfly.spec.leak_report import LeakReport
     from dayfly.spec.lifecycle import Lifecycle
 
 log = logging.getLogger(__name__)
@@ -141,14 +140,15 @@ class LeakCheckScheduler:
         return True
 
     def reports(self) -> tuple[LeakReport, ...]:
-        """Return the state of all checks, by name."""
+        """Return the state of all checks, by name. That of a check whose record cannot be read is the error."""
         found = []
         for name in self._reader.leaks.names():
             try:
                 report = self._report(name)
             except RunDamagedError as error:  # it must not hide the others
-                log.warning("leak check %s is not reported: %s", name, error)
-                continue
+                deletions = self._reader.leaks.deletions(name)
+                unknown = LeakCheckSpec(plugin="")
+                report = LeakReport(name=name, spec=unknown, plugin="", error=str(error), deletions=deletions)
             found += [report] if report is not None else []
         states = self._states.report()
         return (*found, states) if states is not None else tuple(found)
