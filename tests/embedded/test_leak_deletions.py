@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
+
 from tests.embedded.clock import Clock
 from tests.embedded.leak_cloud import SWEEP, Cloud
 from tests.embedded.machine import Machine, until
@@ -17,8 +20,8 @@ __all__ = ["clock", "cloud"]
 GRACE_MS = 1_000
 
 
-def deletion(id_: str) -> LeakDeletion:
-    return LeakDeletion(sequence=0, id=id_, plugin="item@1.0.0", at=1)
+def deletion(id_: str, at: int = 1) -> LeakDeletion:
+    return LeakDeletion(sequence=0, id=id_, plugin="item@1.0.0", at=at)
 
 
 async def test_deletion_by_the_check_is_recorded_as_done(machine: Machine, cloud: Cloud, clock: Clock):
@@ -80,3 +83,19 @@ def test_only_the_latest_deletions_of_a_check_are_kept(tmp_path, monkeypatch):
     assert [(each.id, each.done) for each in leaks.deletions("items")] == [("c", False), ("d", False), ("a", True)]
     assert [each.sequence for each in leaks.deletions("items")] == [4, 5, 6]
     assert [each.id for each in leaks.deletions("other")] == ["z"]
+
+
+def test_restored_ledger_assigns_no_sequence_again(tmp_path):
+    def begin(name: str, *deletions: LeakDeletion) -> list[int]:
+        with contextlib.closing(SqliteLedger(tmp_path / name)) as ledger:
+            for each in deletions:
+                with ledger.transaction("a deletion"):
+                    ledger.leaks.begin_deletion("items", each)
+            return [each.sequence for each in ledger.leaks.deletions("items")]
+
+    begin("ledger.db", deletion("a", at=1_000))
+    shutil.copy(tmp_path / "ledger.db", tmp_path / "backup.db")
+    lost = begin("ledger.db", *(deletion(id_, at=2_000) for id_ in "bcd"))
+    assert lost == [1_000, 2_000, 2_001, 2_002]
+    restored = begin("backup.db", deletion("e", at=3_000), deletion("f", at=500))
+    assert restored == [1_000, 3_000, 3_001], "they rise also if the clock is set back"
