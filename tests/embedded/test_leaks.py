@@ -438,7 +438,10 @@ async def test_check_survives_a_restart_and_can_be_deleted(machine, cloud, clock
     await machine.up()
     report = await swept(machine, clock)
     assert report.deleted == (name.removeprefix("item-"),), "the list before the restart counts"
-    drop = DropLeakCheck(uid=SWEEP.uid, name=SWEEP.name)
+    (deletion,) = report.deletions
+    unknown = DropLeakCheck(uid=SWEEP.uid, name=SWEEP.name, after=deletion.sequence - 1)
+    assert await machine.host.leak_checks.execute(unknown) is Verdict.CLOSED
+    drop = DropLeakCheck(uid=SWEEP.uid, name=SWEEP.name, after=deletion.sequence)
     assert await machine.host.leak_checks.execute(drop) is Verdict.TAKEN
     assert machine.host.leak_checks.reports() == ()
     assert await machine.host.leak_checks.execute(drop) is Verdict.UNKNOWN

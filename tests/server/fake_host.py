@@ -60,6 +60,7 @@ class FakeHost:
         on_admit: Called by `admit`, between the read and the write of a request.
         down: Whether each changing call raises HostUnavailableError.
         calls: Each changing call: its name and the run's UID.
+        verdict_of_reset: The answer to each reset; None for that of a real host.
         missed: The calls while it was down.
         acknowledged: The runs whose end the server has acknowledged.
         file: A file for its state, so that it survives the process.
@@ -83,6 +84,7 @@ class FakeHost:
         self.leases: dict[str, int] = {}
         self.actions: list[tuple[str, str, str]] = []
         self.resets: list[tuple[str, str, str, str]] = []
+        self.verdict_of_reset: Verdict | None = None
         self.acknowledged: set[str] = set()
         self.hurried: list[tuple[dict[str, int], str]] = []
         self.baselines: dict[tuple[str, str], Workload] = {}
@@ -232,7 +234,7 @@ class FakeHost:
         if uid in self.closed:
             return Verdict.CLOSED
         self.resets.append((uid, resource, member, by))
-        return self._known(uid)
+        return self.verdict_of_reset or self._known(uid)
 
     async def control_pool(self, uid: str, action: wire.PoolAction, by: str) -> Verdict:
         self._write(action, uid)

@@ -13,6 +13,7 @@ from tests.server.agents import LIMITS, TTL, create_agent, delete, prefix
 from tests.server.client import Client, serving
 from tests.server.fake_host import FakeHost
 
+from dayfly.link.wire import Verdict
 from dayfly.server.http.route_table import ROUTES, is_for_agents
 from dayfly.spec.report import UnitReport
 
@@ -224,6 +225,19 @@ def test_resets_use_the_budget_until_nothing_is_left(db: Client, host: FakeHost)
     assert "0.0 of 1 h left, and this needs 0.02 h; keep the data of the resource" in answers[2].error
     assert len(host.resets) == 2, "a reset without budget reaches no host"
     assert db.call("POST", f"sandboxes/{name}/reset", {"resource": "mydb"}).status == 200, "a person has no budget"
+
+
+@pytest.mark.parametrize(("verdict", "status"), [("closed", 409), ("unknown", 409), ("unavailable", 503)])
+def test_reset_that_its_host_does_not_accept_uses_no_budget(db: Client, host: FakeHost, verdict: str, status: int):
+    agent = create_agent(db, budgetHours=1)
+    name = prefix(agent) + "a"
+    agent.put(f"sandboxes/{name}", specs.sandbox(ttl={"duration": "10m"}))
+    say_ready_from_pool(host, agent.get(f"sandboxes/{name}/report")["uid"])
+    before = hours_left(agent)
+    host.down = verdict == "unavailable"
+    host.verdict_of_reset = Verdict(verdict)
+    assert agent.call("POST", f"sandboxes/{name}/reset", {"resource": "mydb"}).status == status
+    assert hours_left(agent) == before
 
 
 def test_concurrent_resets_use_each_minute_once(db: Client, host: FakeHost):

@@ -47,6 +47,8 @@ class FakeChecks:
         elif order.name not in self.kept:
             return Verdict.UNKNOWN
         elif isinstance(order, wire.DropLeakCheck):
+            if any(each.sequence > (order.after or 0) for each in self.kept[order.name].deletions):
+                return Verdict.CLOSED
             del self.kept[order.name]
         return Verdict.TAKEN
 

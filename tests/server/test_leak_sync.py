@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import shutil
 
@@ -16,6 +17,7 @@ from tests.server.test_cloud_event_publisher import TAKEN, Joined
 from tests.server.test_leak_checks import CHECK, FakeChecks, bucket, check
 
 from dayfly.lib.clock import now_ms
+from dayfly.link import server_end
 from dayfly.server.access import callers
 from dayfly.server.app import create_app
 from dayfly.server.db.store import Store
@@ -23,11 +25,12 @@ from dayfly.server.db.tables import audit as audit_table
 from dayfly.server.db.tables import cloud_events
 from dayfly.server.events import event_rows
 from dayfly.server.events.cloud_event_publisher import EventReceiver
-from dayfly.server.leaks import leak_sync
+from dayfly.server.leaks import leak_check_api, leak_sync
 from dayfly.server.leaks.leak_metrics import METRICS
 from dayfly.server.leaks.leak_sync import LeakSync
 from dayfly.server.records import leak_records
-from dayfly.server.records.leak_records import LeakRecord
+from dayfly.server.records.leak_records import Author, LeakRecord
+from dayfly.spec.leak_check import LeakCheckSpec
 from dayfly.spec.leak_report import LeakDeletion, LeakFinding, LeakReport
 
 
@@ -140,6 +143,75 @@ async def test_each_deletion_has_one_audit_entry_with_its_author(world):
     assert (record.deletions, record.last_deletion) == (3, 8)
 
 
+async def test_deletions_before_a_change_have_the_former_author(world):
+    await world.make()
+    other = (await world.call("POST", "keys", {"name": "bob", "role": "member"}))["key"]
+    await world.call("POST", f"{CHECK}/sweep", {"plan": "p1"})
+    world.report(deletions=(deletion(1), deletion(2, "b2", plan="p1")))
+    await world.call("POST", f"{CHECK}/sweep", {"plan": "p2"}, other)
+    await world.call("PUT", CHECK, check(grace="3h"), other)
+    assert [name for name, _, _ in await world.audited()] == ["this home", "this home"]
+
+
+async def test_check_of_a_silent_host_cannot_be_applied(world, monkeypatch):
+    await world.make()
+    before = await world.records()
+    monkeypatch.setattr(server_end, "ANSWER_TIMEOUT_S", 0)
+    world.host.end.answer = lambda _query: None
+    answer = await call(world.app, KEY, "PUT", f"{ORG}/{CHECK}", check())
+    assert (answer[0], await world.records()) == (503, before)
+    assert "the cluster local does not answer; nothing was changed" in str(answer[1])
+
+
+async def test_check_that_is_applied_again_has_no_old_deletions(world):
+    await world.make()
+    world.report(deletions=(deletion(5),))
+    await world.sync.run_round()
+    (before,) = await world.records()
+    who = Author("k", "bob")
+    await world.store.for_org("local").write(
+        lambda rows: leak_records.apply(rows, "local", "items", who, 7, is_new=True)
+    )
+    (after,) = await world.records()
+    assert after == LeakRecord("local", "local", "items", 7, last_deletion=5, applied_key="k", applied_name="bob")
+    await world.sync.run_round()
+    assert len(await world.audited()) == before.deletions == 1
+
+
+async def test_check_with_a_damaged_record_is_listed_and_applied_again(world):
+    await world.make()
+    world.report(deletions=(deletion(5),))
+    await world.sync.run_round()
+    world.report(spec=LeakCheckSpec(plugin=""), plugin="", error="its record cannot be read")
+    (found,) = await world.call("GET", "leakchecks")
+    assert (found["spec"]["cluster"], found["status"]["error"]) == ("local", "its record cannot be read")
+    await world.sync.run_round()
+    await world.call("PUT", CHECK, check())
+    (record,) = await world.records()
+    assert (record.deletions, record.last_deletion) == (1, 5)
+
+
+async def test_deletions_that_begin_between_two_queries_are_audited(world, monkeypatch):
+    await world.make()
+    await world.call("PUT", "leakchecks/others", check())
+    checks, answered = world.host.leak_checks, []
+
+    def reports() -> tuple[LeakReport, ...]:
+        answered.append(tuple(checks.kept.values()))
+        if len(answered) == 1:
+            world.report("others", deletions=(deletion(11),))
+            world.report(counts={"orphan": 1}, findings=(ORPHAN,), deletions=(deletion(12, "b2"),))
+        return answered[-1]
+
+    world.report(counts={"orphan": 1}, findings=(ORPHAN,))
+    monkeypatch.setattr(checks, "reports", reports)
+    for _ in range(3):
+        await world.sync.run_round()
+    found = [object_ for _, _, object_ in await world.audited()]
+    assert found == ["leakchecks/items/b2/bucket@1.0.0", "leakchecks/others/a1/bucket@1.0.0"]
+    assert {each.last_deletion for each in await world.records()} == {12}, "no check needs old deletions again"
+
+
 async def test_two_servers_write_each_deletion_once(world_of_each_database):
     world = world_of_each_database
     await world.make()
@@ -170,6 +242,35 @@ async def test_deletions_of_a_deleted_check_are_audited(world):
     await world.call("DELETE", CHECK)
     assert len(await world.audited()) == many
     assert await world.records() == []
+
+
+async def test_deletion_during_the_deletion_of_a_check_is_audited(world):
+    await world.make()
+    begun = iter([deletion(1), deletion(2, "b2")])
+    world.host.leak_checks.on_order = lambda: [world.report(deletions=(each,)) for each in itertools.islice(begun, 1)]
+    await world.call("DELETE", CHECK)
+    assert [object_ for _, _, object_ in await world.audited()] == [
+        "leakchecks/items/a1/bucket@1.0.0",
+        "leakchecks/items/b2/bucket@1.0.0",
+    ]
+    assert (world.host.leak_checks.kept, await world.records()) == ({}, [])
+
+
+async def test_host_with_endless_deletions_cannot_hold_up_a_request(world, monkeypatch):
+    monkeypatch.setattr(leak_sync, "MAX_DELETIONS", 2)
+    monkeypatch.setattr(leak_sync, "MAX_QUERIES", 3)
+    await world.make()
+    checks, begun = world.host.leak_checks, itertools.count(1)
+
+    def reports() -> tuple[LeakReport, ...]:
+        if checks.kept:
+            world.report(deletions=tuple(deletion(next(begun)) for _ in range(5)))
+        return tuple(checks.kept.values())
+
+    monkeypatch.setattr(checks, "reports", reports)
+    status, answer = await call(world.app, KEY, "DELETE", f"{ORG}/{CHECK}")
+    assert (status, "deletions that are not in the audit log yet" in str(answer)) == (503, True)
+    assert len(await world.audited()) == 6 * leak_check_api.MAX_DROPS
 
 
 async def test_check_that_its_host_lacks_is_forgotten_later(world):
@@ -264,6 +365,19 @@ async def test_new_leaks_and_deletions_are_events(world):
     assert (deleted["type"], deleted["data"]["items"]) == ("dev.dayfly.leak.deleted", [{"id": "a1"}])
     assert len({first["id"], found["id"], deleted["id"]}) == 3
     assert found["source"] == "urn:dayfly:organisation:local:cluster:local"
+
+
+async def test_deletions_of_two_sweeps_within_a_round_are_one_event(world):
+    world.sync = LeakSync(world.store, world.links, RECEIVER, now=lambda: world.clock[0])
+    await world.make()
+    await world.sync.run_round()
+    first, failed, last = deletion(1, "a1", done=True), deletion(2, "b2"), deletion(3, "c3", done=True)
+    world.report(deletions=(first,), deleted=("a1",))
+    world.report(deletions=(first, failed, last), deleted=("c3",))
+    for _ in range(2):
+        await world.sync.run_round()
+    (event,) = await pending(world)
+    assert event["data"]["things"] == [{"id": "a1"}, {"id": "c3"}]
 
 
 async def test_leaks_have_their_event_once_there_is_room(world, monkeypatch):

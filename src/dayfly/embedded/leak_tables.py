@@ -104,11 +104,22 @@ class LeakTables:
         self._db.execute("DELETE FROM leak_deletion WHERE check_name = ?", (name,))
         return bool(self._db.execute("DELETE FROM leak_check WHERE name = ?", (name,)).rowcount)
 
+    def has_deletion(self, name: str, after: int) -> bool:
+        """Return whether a check has begun a deletion with a sequence higher than `after`."""
+        return bool(
+            self._read("SELECT 1 FROM leak_deletion WHERE check_name = ? AND sequence > ? LIMIT 1", name, after)
+        )
+
     def begin_deletion(self, name: str, deletion: LeakDeletion) -> None:
-        """Record a deletion, whose sequence is assigned now; forget the oldest one above the limit."""
+        """Record a deletion, whose sequence is assigned now; forget the oldest one above the limit.
+
+        The sequence is at least its time. Otherwise a ledger that was restored would assign numbers again that the
+        server has already recorded, and the server would ignore the new deletions.
+        """
         self._db.execute(
-            "INSERT INTO leak_deletion (check_name, id, plugin, plan, at) VALUES (?, ?, ?, ?, ?)",
-            (name, deletion.id, deletion.plugin, deletion.plan, deletion.at),
+            "INSERT INTO leak_deletion (sequence, check_name, id, plugin, plan, at) VALUES (max(?,"
+            " coalesce((SELECT seq + 1 FROM sqlite_sequence WHERE name = 'leak_deletion'), 1)), ?, ?, ?, ?, ?)",
+            (deletion.at, name, deletion.id, deletion.plugin, deletion.plan, deletion.at),
         )
         self._db.execute(
             "DELETE FROM leak_deletion WHERE check_name = ? AND sequence <= (SELECT sequence FROM leak_deletion"

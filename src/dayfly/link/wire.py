@@ -144,10 +144,11 @@ class PutLeakCheck(ToHost, frozen=True, kw_only=True):
 
 
 class DropLeakCheck(ToHost, frozen=True, kw_only=True):
-    """Delete a leak check."""
+    """Delete a leak check. With `after`, it is `closed` if the check has begun a deletion with a higher sequence."""
 
     uid: str
     name: str
+    after: int | None = None
 
 
 class SweepLeaks(ToHost, frozen=True, kw_only=True):

@@ -27,8 +27,8 @@ from dayfly.plan.leaks.sweep import (
     seconds_until_due,
 )
 from dayfly.spec.host_errors import HostUnavailableError, RunDamagedError
-from dayfly.spec.leak_check import STATE_CHECK
-from dayfly.spec.leak_report import LeakDeletion
+from dayfly.spec.leak_check import STATE_CHECK, LeakCheckSpec
+from dayfly.spec.leak_report import LeakDeletion, LeakReport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from dayfly.embedded.leaks.leak_runs import LeakRuns
     from dayfly.embedded.leaks.state_leaks import StateLeaks
     from dayfly.plan.leaks.listing import InventoryItem
-    from dayfly.spec.leak_report import LeakReport
     from dayfly.spec.lifecycle import Lifecycle
 
 log = logging.getLogger(__name__)
@@ -80,6 +79,8 @@ class LeakCheckScheduler:
     async def execute(self, order: wire.LeakOrder) -> Verdict:
         """Create, change or delete a check, or list soon. `UNKNOWN`: there is no such check.
 
+        `CLOSED`: a check that is dropped has begun a deletion that the server does not know.
+
         Raises:
             DocumentsRefusedError: this host cannot run the steps of the check.
         """
@@ -97,7 +98,7 @@ class LeakCheckScheduler:
                 )
                 return Verdict.TAKEN
             case wire.DropLeakCheck():
-                return Verdict.TAKEN if await self._drop(order.name) else Verdict.UNKNOWN
+                return await self._drop(order.name, order.after)
             case wire.SweepLeaks():
                 self._engine.executors.admit(tuple(order.deletes.values()), ())
                 found = self._states.sweep() if order.name == STATE_CHECK else self._request(order)
@@ -109,8 +110,17 @@ class LeakCheckScheduler:
         self._follow(definition.name)
         self._requested[definition.name].set()
 
-    async def _drop(self, name: str) -> bool:
-        found = await self._engine.writer.run(lambda: self._engine.ledger.leaks.drop(name))
+    async def _drop(self, name: str, after: int | None) -> Verdict:
+        leaks = self._engine.ledger.leaks
+
+        def drop() -> Verdict:
+            if after is not None and leaks.has_deletion(name, after):
+                return Verdict.CLOSED
+            return Verdict.TAKEN if leaks.drop(name) else Verdict.UNKNOWN
+
+        verdict = await self._engine.writer.run(drop)
+        if verdict is Verdict.CLOSED:
+            return verdict
         if (task := self._tasks.pop(name, None)) is not None:
             await cancel_and_wait(task)
         for run in self._runs.living():
@@ -119,7 +129,7 @@ class LeakCheckScheduler:
         self._reports.pop(name, None)
         self._requested.pop(name, None)
         self._offsets.pop(name, None)
-        return found
+        return verdict
 
     def _request(self, order: wire.SweepLeaks) -> bool:
         if order.name not in self._tasks:
@@ -130,14 +140,15 @@ class LeakCheckScheduler:
         return True
 
     def reports(self) -> tuple[LeakReport, ...]:
-        """Return the state of all checks, by name."""
+        """Return the state of all checks, by name. That of a check whose record cannot be read is the error."""
         found = []
         for name in self._reader.leaks.names():
             try:
                 report = self._report(name)
             except RunDamagedError as error:  # it must not hide the others
-                log.warning("leak check %s is not reported: %s", name, error)
-                continue
+                deletions = self._reader.leaks.deletions(name)
+                unknown = LeakCheckSpec(plugin="")
+                report = LeakReport(name=name, spec=unknown, plugin="", error=str(error), deletions=deletions)
             found += [report] if report is not None else []
         states = self._states.report()
         return (*found, states) if states is not None else tuple(found)

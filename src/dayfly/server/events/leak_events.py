@@ -1,4 +1,7 @@
-"""Events of leak checks: one for each list with new leaks, and one for each sweep that has deleted something."""
+"""Events of leak checks: one for each list with new leaks, and one for each sweep that has deleted something.
+
+If several sweeps have ended between two queries of the host, one event has the deletions of all.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from dayfly.server.records.leak_records import LeakRecord
-    from dayfly.spec.leak_report import LeakFinding, LeakReport
+    from dayfly.spec.leak_report import LeakDeletion, LeakFinding, LeakReport
 
 _UID_LENGTH = 32
 
@@ -25,6 +28,7 @@ def new_events(
     report: LeakReport,
     findings: Sequence[LeakFinding],
     leaks: Collection[str],
+    deletions: Sequence[LeakDeletion],
     source: str,
     now: int,
 ) -> list[NewEvent]:
@@ -35,6 +39,7 @@ def new_events(
         report: The report.
         findings: Its findings; empty if they have not changed.
         leaks: The digests of its leaks.
+        deletions: Its deletions that the record does not have.
         source: The source of the events.
         now: The current time, in Unix milliseconds.
     """
@@ -46,8 +51,10 @@ def new_events(
         if digest_leak(each) in new
     ]
     has_new_sweep = before is None or before.number != report.number
-    deleted = [{"id": each} for each in report.deleted] if has_new_sweep else []
-    items = {FOUND: found, DELETED: deleted}
+    has_missed_sweep = before is not None and report.number > before.number + 1
+    missed = [each.id for each in deletions if each.done] if has_missed_sweep else []
+    deleted = dict.fromkeys([*missed, *report.deleted]) if has_new_sweep else ()
+    items = {FOUND: found, DELETED: [{"id": each} for each in deleted]}
     return list(_events(record, report, items, source, now))
 
 

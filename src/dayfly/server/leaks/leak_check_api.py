@@ -44,6 +44,8 @@ MAX_CHECKS: Final = 100
 # Delete steps of this many versions, the highest first, and of this size are sent to the host.
 MAX_VERSIONS: Final = 50
 MAX_DELETE_BYTES: Final = 4 << 20
+# A check that begins a deletion before each of these orders is not deleted.
+MAX_DROPS: Final = 3
 MAX_PLAN_LENGTH: Final = 64
 READ_ONLY: Final = ("plugin", "status")
 
@@ -82,7 +84,7 @@ class LeakCheckApi:
             body = {key: value for key, value in body.items() if key not in READ_ONLY}
         check = documents.from_wire(body, "LeakCheck", name=name)
         assert isinstance(check, LeakCheck), "the kind is given"
-        known, _ = await self._find_all(request)
+        known, silent = await self._find_all(request)
         if name in known and known[name].spec.cluster != check.spec.cluster:
             cluster = quote(known[name].spec.cluster)
             raise RequestError(409, f"leak check {quote(name)} exists in the cluster {cluster}; delete it first")
@@ -92,6 +94,8 @@ class LeakCheckApi:
         if link is None:
             problem = f"no host serves the cluster {quote(check.spec.cluster)} now; correct the name or connect it"
             raise SpecError(problem, ("spec", "cluster"))
+        if any(self._links.get(who.org, each) is link for each in silent):
+            raise RequestError(503, f"the cluster {check.spec.cluster} does not answer; nothing was changed")
         publisher = link.compile_target().publisher
         order = await self._store.for_org(who.org).read(lambda rows: _compile(rows, check, publisher))
         stored = msgspec.json.encode(check)
@@ -101,6 +105,7 @@ class LeakCheckApi:
             audit.append(rows, who, "put", f"leakchecks/{name}", stored)
             leak_records.apply(rows, cluster, name, Author(who.key, who.name), now_ms(), is_new=is_new)
 
+        await self._sync.sync(link)  # what has been deleted before belongs to the former author
         await self._store.for_org(who.org).write(record)
         await self._order(link, order)
         return await self._find_described(request)
@@ -112,8 +117,7 @@ class LeakCheckApi:
         await self._store.for_org(who.org).write(
             lambda rows: audit.append(rows, who, "delete", f"leakchecks/{report.name}")
         )
-        await self._sync.sync(link)  # with the check, the host forgets its deletions
-        await self._order(link, wire.DropLeakCheck(uid=_uid(report.name), name=report.name))
+        await self._drop(link, report)
         await self._store.for_org(who.org).write(
             lambda rows: leak_records.delete(rows, report.spec.cluster, report.name)
         )
@@ -140,6 +144,7 @@ class LeakCheckApi:
                 author, digest = Author(who.key, who.name), plan[:MAX_PLAN_LENGTH]
                 leak_records.apply_plan(rows, report.spec.cluster, report.name, author, digest, now_ms())
 
+            await self._sync.sync(link)  # what has been deleted before may belong to another plan
             await org.write(record)
         await self._order(link, order)
         return await self._find_described(request)
@@ -155,10 +160,21 @@ class LeakCheckApi:
         now = now_ms()
         return [describe_report(report, owners, now) for report in reports]
 
+    async def _drop(self, link: Link, report: LeakReport) -> None:
+        """Let a host delete a check, with which it forgets its deletions, once all of them are in the audit log."""
+        cluster, name = report.spec.cluster, report.name
+        for _ in range(MAX_DROPS):
+            await self._sync.sync(link)
+            record = await self._store.for_org(link.org).read(lambda rows: leak_records.find(rows, cluster, name))
+            after = record.last_deletion if record is not None else 0
+            answer = await link.order(wire.DropLeakCheck(uid=_uid(name), name=name, after=after))
+            if not isinstance(answer, wire.Reply) or answer.verdict is not wire.Verdict.CLOSED:
+                return _require_taken(answer)
+        problem = f"leak check {quote(name)} has deletions that are not in the audit log yet; nothing was changed"
+        raise RequestError(503, f"{problem}; try again")
+
     async def _order(self, link: Link, order: wire.LeakOrder) -> None:
-        answer = await link.order(order)
-        if not isinstance(answer, wire.Reply) or answer.verdict is not wire.Verdict.TAKEN:
-            raise RequestError(404, "leak check not found")
+        _require_taken(await link.order(order))
 
     async def _find(self, request: Request) -> tuple[Link, LeakReport]:
         name = request.path_params["name"]
@@ -200,6 +216,11 @@ def _refuse_scope(request: Request) -> None:
     scope = callers.get_caller(request).scope
     if not scope.is_whole:
         raise out_of_scope(scope, "a leak check, which lists items of all sandboxes,")
+
+
+def _require_taken(answer: wire.Reply | wire.RunEnded) -> None:
+    if not isinstance(answer, wire.Reply) or answer.verdict is not wire.Verdict.TAKEN:
+        raise RequestError(404, "leak check not found")
 
 
 def _uid(name: str) -> str:

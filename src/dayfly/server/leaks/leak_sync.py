@@ -47,6 +47,8 @@ LEASE_MS: Final = 30_000
 # A host cannot delay others with more checks, or fill the audit log faster than this.
 MAX_REPORTS: Final = 100
 MAX_DELETIONS: Final = 100
+# A host keeps 1,000 deletions of a check. The last query returns what has begun since the first one.
+MAX_QUERIES: Final = 11
 _NAME_LENGTH: Final = 63
 _SHOWN_LENGTH: Final = 200
 
@@ -87,12 +89,16 @@ class LeakSync:
         await asyncio.gather(*(self._try(link, known[link]) for link in due))
 
     async def sync(self, link: Link) -> None:
-        """Query one host now, until all its deletions are in the audit log. A host that does not answer is skipped."""
-        is_incomplete = True
-        while is_incomplete:
+        """Query one host now, until all deletions that it keeps are in the audit log.
+
+        A host that does not answer is skipped.
+        """
+        for _ in range(MAX_QUERIES):
             records = await self._store.for_org(link.org).read(leak_records.read_all)
             own = [each for each in records if self._links.get(link.org, each.cluster) is link]
-            is_incomplete = await self._try(link, own)
+            if not await self._try(link, own):
+                return
+        log.warning("a host of %s has new deletions after each of %d queries", link.org, MAX_QUERIES)
 
     async def _has_duty(self) -> bool:
         now = self._now()
@@ -130,8 +136,8 @@ class LeakSync:
             findings = {each.name: each.findings for each in full}
         new = {each.name: _new_deletions(each, known.get((each.spec.cluster, each.name))) for each in found}
         is_incomplete = any(len(each) > MAX_DELETIONS for each in new.values())
-        # All sequences up to this one are stored then, also of checks without deletions.
-        last = 0 if is_incomplete else max((each.sequence for part in new.values() for each in part), default=0)
+        # An earlier query has returned this sequence, so these reports have all deletions up to it, of each check.
+        last = 0 if is_incomplete else max((each.last_deletion for each in records), default=0)
         for report in found:
             before = known.pop((report.spec.cluster, report.name), None)
             part = new[report.name][:MAX_DELETIONS]
@@ -172,7 +178,7 @@ class LeakSync:
         if after == before:
             return
         source = self._receiver.source_of(org, record.cluster) if self._receiver is not None else ""
-        events = leak_events.new_events(record, report, findings or (), leaks, source, now) if source else []
+        events = leak_events.new_events(record, report, findings or (), leaks, new, source, now) if source else []
         await self._store.for_org(org).write(lambda rows: _save(rows, before, after, new, events))
 
     async def _delete(self, record: LeakRecord) -> None:

@@ -76,6 +76,11 @@ def charge_reset(rows: Rows, agent: Agent) -> None:
     _use(rows, agent.key, MIN_CHARGE_S)
 
 
+def refund_reset(rows: Rows, agent: Agent) -> None:
+    """Return the charge of a reset that was not executed."""
+    _use(rows, agent.key, -MIN_CHARGE_S)
+
+
 def needed_seconds(record: RunRecord[Any], now: int) -> int:
     """Return the reservation of a sandbox: from its creation to its end, and at least what its end would use now.
 

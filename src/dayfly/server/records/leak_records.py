@@ -114,9 +114,14 @@ class Author(NamedTuple):
 
 
 def apply(rows: Rows, cluster: str, name: str, who: Author, now: int, *, is_new: bool) -> None:
-    """Record the author of a check. A new one has none of the state of a deleted check with its name."""
-    found = None if is_new else find(rows, cluster, name)
+    """Record the author of a check. A new one has none of the state of a deleted check with its name.
+
+    Its host may still have the deletions of that check, so `last_deletion` never becomes lower.
+    """
+    found = find(rows, cluster, name)
     record = found or LeakRecord(rows.org, cluster, name, now)
+    if is_new:
+        record = LeakRecord(rows.org, cluster, name, now, last_deletion=record.last_deletion)
     save(rows, record._replace(applied_key=who.key, applied_name=who.name))
 
 

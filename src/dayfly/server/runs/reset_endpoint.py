@@ -13,11 +13,14 @@ from dayfly.server.http.request_data import read_json
 from dayfly.server.records import agent_budget
 from dayfly.server.runs.run_requests import parse_resource
 from dayfly.spec.errors import quote
+from dayfly.spec.host_errors import DocumentsRefusedError, HostSilentError, HostUnavailableError
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import Route
 
+    from dayfly.link.server_end import Link
+    from dayfly.server.admin.audit import Actor
     from dayfly.server.db.rows import Rows
     from dayfly.server.db.store import Store
     from dayfly.server.runs.run_service import RunService
@@ -55,10 +58,28 @@ class ResetEndpoint:
             audit.append(rows, who, "reset", f"sandboxes/{record.name}/{resource}")
 
         await self._store.for_org(who.org).write(charge)
-        answer = await link.order(Reset(uid=report.uid, resource=resource, member=member, by=who.description))
-        verdict = answer.verdict if isinstance(answer, Reply) else Verdict.OVER
+        order = Reset(uid=report.uid, resource=resource, member=member, by=who.description)
+        verdict = await self._order(link, who, order)
         if verdict is Verdict.UNKNOWN:
             raise RequestError(409, f"sandbox {quote(record.name)} has not reached its cluster yet; try again")
         if verdict is not Verdict.TAKEN:
             raise RequestError(409, "the sandbox is being deleted")
         return {"resource": resource, "replaced": member}
+
+    async def _order(self, link: Link, who: Actor, order: Reset) -> Verdict:
+        """Send an order and return its verdict. An agent gets its charge back if no pool member was used."""
+        try:
+            answer = await link.order(order)
+        except (HostUnavailableError, DocumentsRefusedError) as fault:
+            if not isinstance(fault, HostSilentError):  # a silent host may have executed it
+                await self._refund(who)
+            raise
+        verdict = answer.verdict if isinstance(answer, Reply) else Verdict.OVER
+        if verdict is not Verdict.TAKEN:
+            await self._refund(who)
+        return verdict
+
+    async def _refund(self, who: Actor) -> None:
+        agent = who.scope.agent
+        if agent is not None:
+            await self._store.for_org(who.org).write(lambda rows: agent_budget.refund_reset(rows, agent))
