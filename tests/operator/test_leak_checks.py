@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.kube.fake import Call
 from tests.operator.rig.cloud import Object
 from tests.operator.rig.kubelet import Script
 from tests.operator.rig.leaks import (
@@ -29,6 +30,7 @@ from dayfly.spec.resource_token import KEY_BYTES, resource_token
 
 BOX = {"resources": [{"name": "db", "plugin": "pg@1.0.0"}]}
 OTHER = "0123456789abcdef0123456789"
+RUNS = "/apis/dayfly.dev/v1alpha1/runs"
 
 
 def item(id_: str) -> str:
@@ -276,6 +278,54 @@ class TestDelete:
             await world.rest(600)
             assert not world.cloud.starts("pg/drop")
             assert len(verdicts(world)) == 1
+
+        live(leak_world, story)
+
+    def test_resource_of_two_checks_is_deleted_by_one_of_them(self):
+        async def story(world: World) -> None:
+            world.start()
+            id_ = await leave_orphan(world)
+            await world.rest(120)
+            names = ("one", "two")
+            for name in names:
+                check(world, name, action="delete")
+            await world.until(lambda: all(sweeps(world, name) == 2 for name in names), "both sweeps")
+            assert sorted(leak_status(world, name)["deleted"] for name in names) == [[], [id_]]
+            await next_sweep(world, 1, "one")
+            assert world.cloud.starts("pg/drop") == 1
+
+        live(lambda: leak_world(pg_drop=Script(runs=20.0)), story)
+
+    def test_run_that_an_old_cache_lacks_stops_a_deletion(self):
+        """A run is restored from a backup between the comparison of the list and the first step of the deletion."""
+
+        async def story(world: World) -> None:
+            world.start()
+            uid = world.sandbox(BOX)
+            await world.until(lambda: world.status().get("ready"), "ready")
+            [backup] = world.cluster.objects("runs")
+            id_ = resource_id(uid, "db").encode()
+            world.account.forgets = True
+            world.delete()
+            await world.until(lambda: world.box() is None, "the end of the sandbox")
+            world.account.play()
+            await world.rest(120)
+            restored: list[Object] = []
+
+            def restore(_count: int, call: Call) -> None:
+                request = call.request
+                if (request.method, request.path) == ("POST", RUNS) and id_ in request.body and not restored:
+                    world.processes[0].transport.view.delay = 600.0
+                    meta = {"name": backup["metadata"]["name"]}
+                    world.cloud.forgiven = True  # the backup contradicts the history of the run
+                    restored.append(world.ask("POST", RUNS, {**backup, "metadata": meta}))
+
+            world.hook = restore
+            check(world, action="delete", every="1h")
+            await world.until(lambda: restored, "the deletion", 4 * 3600)
+            await world.rest(500)
+            assert not world.cloud.starts("pg/drop")
+            world.take_away(f"{RUNS}/{restored[0]['metadata']['name']}")
 
         live(leak_world, story)
 

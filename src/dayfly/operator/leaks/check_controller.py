@@ -55,7 +55,7 @@ RUN_TIMEOUT_MS: Final = 3_600_000
 # Time for another operator to compare the list whose output only it has.
 LOST_LIST_MS: Final = 60_000
 _FINAL: Final = FAILED | {Reason.REFUSED}
-_CHANGED: Final = "the check or the run of the resource has changed"
+_CHANGED: Final = "the check or the run of the resource has changed, or another check deletes it"
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +82,7 @@ class LeakCheckController:
         self._runs: dict[str, _RunState] = {}  # by UID
         self._current: dict[str, str] = {}  # by UID of a check: the UID of its current run
         self._offsets: dict[str, dict[int, int]] = {}  # by UID of a check, by the begin of a list
+        self._beginning = asyncio.Lock()  # of the run of a deletion
 
     def reset(self) -> None:
         """Forget everything that only the active operator keeps current."""
@@ -134,7 +135,7 @@ class LeakCheckController:
         if sweep is None or sweep.run != run.ledger.uid or sweep.generation != now.metadata.generation:
             return False
         id_ = (run.metadata.labels or {}).get(LEAK_LABEL, "")
-        return not id_ or await self._facts.may_delete(id_)
+        return not id_ or await self._facts.may_delete(id_, run.ledger.uid)
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
@@ -251,16 +252,9 @@ class LeakCheckController:
         sweep = record.sweep
         assert sweep is not None, "called during a sweep"
         id_, plugin = next(iter(sweep.waiting.items()))
-        document = self._deletion(seen, plugin)
-        if document is None:
-            error: str | None = f"the cluster has no delete steps of {plugin}"
-        elif self._cluster.ledger.get(_run_name(seen, sweep)) is None and not await self._facts.may_delete(id_):
-            error = _CHANGED
-        else:
-            error = await self._outcome(seen, sweep, msgspec.structs.replace(document, resource_id=id_), id_)
-            if error is None:
-                return POLL_INTERVAL_S
-            error = f"its deletion has failed: {error}" if error else ""
+        error = await self._try_deletion(seen, sweep, id_, plugin)
+        if error is None:
+            return POLL_INTERVAL_S
         errors = {**sweep.errors, id_: error} if error else sweep.errors
         deleted = sweep.deleted if error else (*sweep.deleted, id_)
         waiting = {each: of for each, of in sweep.waiting.items() if each != id_}
@@ -275,6 +269,21 @@ class LeakCheckController:
             log.info("leak check %s has deleted the items of %s with %s", seen.metadata.name, id_, plugin)
             self._status.record_deletion(seen, id_, plugin)
         return NEXT_STEP_S
+
+    async def _try_deletion(self, seen: LeakCheckObject, sweep: Sweep, id_: str, plugin: str) -> str | None:
+        """Return the error of a deletion, empty for success; None while it is not done. Begin it if needed."""
+        document = self._deletion(seen, plugin)
+        if document is None:
+            return f"the cluster has no delete steps of {plugin}"
+        document = msgspec.structs.replace(document, resource_id=id_)
+        if self._cluster.ledger.get(_run_name(seen, sweep)) is not None:
+            error = await self._outcome(seen, sweep, document, id_)
+        else:
+            async with self._beginning:  # of two checks, the second one finds the run of the first one
+                if not await self._facts.may_delete(id_, sweep.run):
+                    return _CHANGED
+                error = await self._outcome(seen, sweep, document, id_)
+        return f"its deletion has failed: {error}" if error else error
 
     def _deletion(self, seen: LeakCheckObject, plugin: str) -> Lifecycle | None:
         try:
