@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ from tests.operator.rig.leaks import (
 from tests.operator.rig.world import HOME, World, live
 
 from dayfly.spec.identity import resource_id
+from dayfly.spec.report import RunReport
 from dayfly.spec.resource_token import KEY_BYTES, resource_token
 
 BOX = {"resources": [{"name": "db", "plugin": "pg@1.0.0"}]}
@@ -414,6 +416,21 @@ class TestCheck:
             assert status["plan"]
             assert 100 < len(status["findings"]) < 600
             assert len(msgspec.json.encode(status)) < 600_000
+
+        live(leak_world, story)
+
+    def test_reports_of_runs_that_have_ended_are_not_kept(self):
+        def kept() -> int:
+            gc.collect()
+            return sum(isinstance(each, RunReport) for each in gc.get_objects())
+
+        async def story(world: World) -> None:
+            world.start()
+            check(world)
+            await next_sweep(world, 2)
+            before = kept()
+            await next_sweep(world, 10)
+            assert kept() <= before + 2
 
         live(leak_world, story)
 

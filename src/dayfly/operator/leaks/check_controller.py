@@ -95,6 +95,10 @@ class LeakCheckController:
         self._runs.pop(self._current.pop(uid, ""), None)
         self._offsets.pop(uid, None)
 
+    def forget_run(self, uid: str) -> None:
+        """Forget a run that was deleted: it makes no more reports."""
+        self._runs.pop(uid, None)
+
     # --- what the runs report -----------------------------------------------------------------------------------------
 
     def keep_output(self, run: RunObject, unit: str, output: bytes | None) -> None:
@@ -148,6 +152,14 @@ class LeakCheckController:
         seen = self._cluster.leak_checks.get(name)
         if seen is None:
             return None
+        try:
+            return await self._reconcile(seen)
+        finally:
+            now = self._cluster.leak_checks.get(name)
+            if now is None or now.metadata.uid != seen.metadata.uid:
+                self.forget(seen.metadata.uid)  # deleted during the turn
+
+    async def _reconcile(self, seen: LeakCheckObject) -> float | None:
         if seen.metadata.deletion_timestamp:
             await self._release(seen)
             return None
