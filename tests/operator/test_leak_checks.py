@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ from tests.operator.rig.leaks import (
 )
 from tests.operator.rig.world import HOME, World, live
 
+from dayfly.operator.leaks import check_controller, check_store
 from dayfly.spec.identity import resource_id
 from dayfly.spec.report import RunReport
 from dayfly.spec.resource_token import KEY_BYTES, resource_token
@@ -416,6 +418,33 @@ class TestCheck:
             assert status["plan"]
             assert 100 < len(status["findings"]) < 600
             assert len(msgspec.json.encode(status)) < 600_000
+
+        live(leak_world, story)
+
+    def test_request_that_is_too_large_for_the_record_is_carried_out(self, monkeypatch):
+        async def story(world: World) -> None:
+            world.start()
+            check(world, every="24h")
+            await next_sweep(world)
+            request(world, "sweep " + random.Random(4).randbytes(100_000).hex())
+            await next_sweep(world)
+            assert leak_status(world)["reason"] == "NoLeaks"
+
+        monkeypatch.setattr(check_store, "MAX_BYTES", 30_000)
+        monkeypatch.setattr(check_controller, "RESERVED_BYTES", 10_000)
+        live(leak_world, story)
+
+    def test_list_without_room_for_errors_is_refused(self, monkeypatch):
+        monkeypatch.setattr(check_store, "MAX_BYTES", 30_000)
+        monkeypatch.setattr(check_controller, "RESERVED_BYTES", 20_000)
+
+        async def story(world: World) -> None:
+            world.start()
+            for number in range(400):
+                world.account.add(random.Random(number).randbytes(20).hex(), "")
+            check(world)
+            await next_sweep(world)
+            assert "is too long for a cluster" in leak_status(world)["error"]
 
         live(leak_world, story)
 

@@ -20,7 +20,14 @@ from dayfly.operator.catalog import Catalog, PluginLeakCheck, PluginMissingError
 from dayfly.operator.cluster import births
 from dayfly.operator.cluster.caches import has_finalizer
 from dayfly.operator.cluster.objects import LEAK_CHECKS, LEAK_LABEL, LEAK_REQUEST_ANNOTATION, RUNS, TARGET_FINALIZER
-from dayfly.operator.leaks.check_store import CheckRecord, StoredCheck, Sweep, TooLargeError, with_findings
+from dayfly.operator.leaks.check_store import (
+    RESERVED_BYTES,
+    CheckRecord,
+    StoredCheck,
+    Sweep,
+    TooLargeError,
+    with_findings,
+)
 from dayfly.operator.records.resource_key import BrokenKeyError
 from dayfly.operator.status.sandbox_status import SandboxNotReadyError
 from dayfly.plan.leaks.lists import join_logs, without_jumps
@@ -54,6 +61,10 @@ POLL_INTERVAL_S: Final = 60.0
 RUN_TIMEOUT_MS: Final = 3_600_000
 # Time for another operator to compare the list whose output only it has.
 LOST_LIST_MS: Final = 60_000
+# A record has the errors of up to 1,000 deletions.
+MAX_ERROR_BYTES: Final = 200
+MAX_LIST_ERROR_BYTES: Final = 2_000
+MAX_REQUEST_LENGTH: Final = 1_000
 _FINAL: Final = FAILED | {Reason.REFUSED}
 _CHANGED: Final = "the check or the run of the resource has changed, or another check deletes it"
 
@@ -230,7 +241,7 @@ class LeakCheckController:
                 return await self._compare(seen, stored, record, compiled, items)
             except (BrokenKeyError, TooLargeError) as fault:
                 error = str(fault)
-        state = begin_sweep(record.state, sweep.began_at, error, sweep.plan)
+        state = begin_sweep(record.state, sweep.began_at, _limited(error, MAX_LIST_ERROR_BYTES), sweep.plan)
         return await self._save(seen, stored, msgspec.structs.replace(record, state=state, sweep=None))
 
     async def _compare(
@@ -257,7 +268,8 @@ class LeakCheckController:
         if chosen:
             run = uuid.uuid4().hex
             following = msgspec.structs.replace(sweep, is_listing=False, waiting=chosen, run=run)
-        return await self._save(seen, stored, msgspec.structs.replace(after, sweep=following))
+        after = msgspec.structs.replace(after, sweep=following)
+        return await self._save(seen, stored, after, reserved=RESERVED_BYTES)
 
     async def _delete(self, seen: LeakCheckObject, stored: StoredCheck, record: CheckRecord) -> float:
         """Delete the next orphan, or record the result of its deletion."""
@@ -267,7 +279,7 @@ class LeakCheckController:
         error = await self._try_deletion(seen, sweep, id_, plugin)
         if error is None:
             return POLL_INTERVAL_S
-        errors = {**sweep.errors, id_: error} if error else sweep.errors
+        errors = {**sweep.errors, id_: _limited(error, MAX_ERROR_BYTES)} if error else sweep.errors
         deleted = sweep.deleted if error else (*sweep.deleted, id_)
         waiting = {each: of for each, of in sweep.waiting.items() if each != id_}
         following = msgspec.structs.replace(
@@ -351,9 +363,11 @@ class LeakCheckController:
             self._runs.pop(before, None)
         self._queue_others(seen, names.run_name(seen.metadata.name, run) if run else "")
 
-    async def _save(self, seen: LeakCheckObject, stored: StoredCheck, record: CheckRecord) -> float:
+    async def _save(
+        self, seen: LeakCheckObject, stored: StoredCheck, record: CheckRecord, *, reserved: int = 0
+    ) -> float:
         """Store a record; return the seconds until the next turn."""
-        await self._store.save(seen.metadata, stored, record)
+        await self._store.save(seen.metadata, stored, record, reserved)
         return NEXT_STEP_S
 
     async def _release(self, seen: LeakCheckObject) -> None:
@@ -399,7 +413,12 @@ def _obstacle(report: RunReport | None) -> SandboxNotReadyError | None:
 
 
 def _request(seen: LeakCheckObject) -> str:
-    return (seen.metadata.annotations or {}).get(LEAK_REQUEST_ANNOTATION, "").strip()
+    return (seen.metadata.annotations or {}).get(LEAK_REQUEST_ANNOTATION, "").strip()[:MAX_REQUEST_LENGTH]
+
+
+def _limited(error: str, limit: int) -> str:
+    """Return an error as it is stored: a script may have chosen its text."""
+    return error.encode()[:limit].decode(errors="ignore")
 
 
 def _run_name(seen: LeakCheckObject, sweep: Sweep) -> str:
