@@ -333,6 +333,22 @@ class TestDelete:
 
         live(leak_world, story)
 
+    def test_status_shows_each_deletion_of_a_plan_during_its_sweep(self):
+        async def story(world: World) -> None:
+            world.start()
+            ids = await orphans(world, 2)
+            await world.rest(120)
+            check(world)
+            await next_sweep(world, 2)
+            request(world, f"apply {leak_status(world)['plan']} ann")
+            await world.until(lambda: leak_status(world)["deleted"], "the first deletion")
+            status = leak_status(world)
+            assert (status["sweeping"], len(status["deleted"])) == (True, 1)
+            assert (status["number"], status["appliedNumber"], status["applied"]) == (2, 0, "")
+            assert {each["id"] for each in status["findings"]} == set(ids) - set(status["deleted"])
+
+        live(lambda: leak_world(pg_drop=Script(runs=300.0)), story)
+
     def test_record_of_another_publisher_is_foreign(self):
         """A server's plugin may have the name of another one in the cluster, and other delete steps."""
 

@@ -194,7 +194,7 @@ class LeakCheckController:
             return await self._save(seen, stored, _aborted(record))
         if sweep.is_listing:
             return await self._list(seen, stored, record, compiled)
-        return await self._delete(seen, stored, record)
+        return await self._delete(seen, stored, record, compiled)
 
     async def _rest(
         self, seen: LeakCheckObject, stored: StoredCheck, record: CheckRecord, compiled: PluginLeakCheck
@@ -271,10 +271,18 @@ class LeakCheckController:
         after = msgspec.structs.replace(after, sweep=following)
         return await self._save(seen, stored, after, reserved=RESERVED_BYTES)
 
-    async def _delete(self, seen: LeakCheckObject, stored: StoredCheck, record: CheckRecord) -> float:
+    async def _delete(
+        self, seen: LeakCheckObject, stored: StoredCheck, record: CheckRecord, compiled: PluginLeakCheck
+    ) -> float:
         """Delete the next orphan, or record the result of its deletion."""
         sweep = record.sweep
         assert sweep is not None, "called during a sweep"
+        so_far = record_deletions(record.state, sweep.deleted, sweep.errors)
+        # The sweep, and its plan, have not ended yet.
+        so_far = msgspec.structs.replace(so_far, number=so_far.number - 1)
+        if sweep.plan:
+            so_far = msgspec.structs.replace(so_far, applied="", applied_plan="", applied_number=0)
+        await self._status.report(seen, compiled, msgspec.structs.replace(record, state=so_far))
         id_, plugin = next(iter(sweep.waiting.items()))
         error = await self._try_deletion(seen, sweep, id_, plugin)
         if error is None:
