@@ -88,7 +88,9 @@ def _rows() -> Iterator[str]:
     members = [SimpleNamespace(status=SimpleNamespace(state="ready"))]
     holds = SimpleNamespace(pools=pools, members=members)
     runs = [SimpleNamespace(ledger=ledger, spec=RunSpec())]
-    checks = [SimpleNamespace(name="check", status=SimpleNamespace(reason="NoLeaks", counts={}))]
+    checks = [
+        SimpleNamespace(metadata=SimpleNamespace(name="check"), status=SimpleNamespace(reason="NoLeaks", counts={}))
+    ]
     cluster: Any = SimpleNamespace(runs=runs, holds=holds, leak_checks=checks, queue=(), age=0, now=lambda: 0)
     metrics = Metrics(cluster, **dict.fromkeys(GAUGE_HELP, lambda: 0))
     metrics.turns.labels("done")

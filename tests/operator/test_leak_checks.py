@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import random
 from typing import Any
 
 import msgspec
 import pytest
+from tests.kube.fake import Call
 from tests.operator.rig.cloud import Object
 from tests.operator.rig.kubelet import Script
 from tests.operator.rig.leaks import (
@@ -24,13 +27,16 @@ from tests.operator.rig.leaks import (
 )
 from tests.operator.rig.world import API, HOME, World, live
 
+from dayfly.operator.leaks import check_controller, check_store
 from dayfly.operator.leaks.check_status import limit_findings
 from dayfly.spec.identity import resource_id
 from dayfly.spec.leak_report import LeakFinding
+from dayfly.spec.report import RunReport
 from dayfly.spec.resource_token import KEY_BYTES, resource_token
 
 BOX = {"resources": [{"name": "db", "plugin": "pg@1.0.0"}]}
 OTHER = "0123456789abcdef0123456789"
+RUNS = "/apis/dayfly.dev/v1alpha1/runs"
 
 
 def item(id_: str) -> str:
@@ -326,6 +332,70 @@ class TestDelete:
 
         live(leak_world, story)
 
+    def test_resource_of_two_checks_is_deleted_by_one_of_them(self):
+        async def story(world: World) -> None:
+            world.start()
+            id_ = await leave_orphan(world)
+            await world.rest(120)
+            names = ("one", "two")
+            for name in names:
+                check(world, name, action="delete")
+            await world.until(lambda: all(sweeps(world, name) == 2 for name in names), "both sweeps")
+            assert sorted(leak_status(world, name)["deleted"] for name in names) == [[], [id_]]
+            await next_sweep(world, 1, "one")
+            assert world.cloud.starts("pg/drop") == 1
+
+        live(lambda: leak_world(pg_drop=Script(runs=20.0)), story)
+
+    def test_run_that_an_old_cache_lacks_stops_a_deletion(self):
+        """A run is restored from a backup between the comparison of the list and the first step of the deletion."""
+
+        async def story(world: World) -> None:
+            world.start()
+            uid = world.sandbox(BOX)
+            await world.until(lambda: world.status().get("ready"), "ready")
+            [backup] = world.cluster.objects("runs")
+            id_ = resource_id(uid, "db").encode()
+            world.account.forgets = True
+            world.delete()
+            await world.until(lambda: world.box() is None, "the end of the sandbox")
+            world.account.play()
+            await world.rest(120)
+            restored: list[Object] = []
+
+            def restore(_count: int, call: Call) -> None:
+                request = call.request
+                if (request.method, request.path) == ("POST", RUNS) and id_ in request.body and not restored:
+                    world.processes[0].transport.view.delay = 600.0
+                    meta = {"name": backup["metadata"]["name"]}
+                    world.cloud.forgiven = True  # the backup contradicts the history of the run
+                    restored.append(world.ask("POST", RUNS, {**backup, "metadata": meta}))
+
+            world.hook = restore
+            check(world, action="delete", every="1h")
+            await world.until(lambda: restored, "the deletion", 4 * 3600)
+            await world.rest(500)
+            assert not world.cloud.starts("pg/drop")
+            world.take_away(f"{RUNS}/{restored[0]['metadata']['name']}")
+
+        live(leak_world, story)
+
+    def test_status_shows_each_deletion_of_a_plan_during_its_sweep(self):
+        async def story(world: World) -> None:
+            world.start()
+            ids = await orphans(world, 2)
+            await world.rest(120)
+            check(world)
+            await next_sweep(world, 2)
+            request(world, f"apply {leak_status(world)['plan']} ann")
+            await world.until(lambda: leak_status(world)["deleted"], "the first deletion")
+            status = leak_status(world)
+            assert (status["sweeping"], len(status["deleted"])) == (True, 1)
+            assert (status["number"], status["appliedNumber"], status["applied"]) == (2, 0, "")
+            assert {each["id"] for each in status["findings"]} == set(ids) - set(status["deleted"])
+
+        live(lambda: leak_world(pg_drop=Script(runs=300.0)), story)
+
     def test_record_of_another_publisher_is_foreign(self):
         """A server's plugin may have the name of another one in the cluster, and other delete steps."""
 
@@ -436,6 +506,48 @@ class TestCheck:
         finding = LeakFinding(verdict="orphan", name="x", reason="its run has ended; " + "é" * 2_000)
         [shown] = limit_findings([finding])
         assert (shown.reason, len(shown.reason)) == (finding.reason[: len(shown.reason)], 1_024)
+
+    def test_request_that_is_too_large_for_the_record_is_carried_out(self, monkeypatch):
+        async def story(world: World) -> None:
+            world.start()
+            check(world, every="24h")
+            await next_sweep(world)
+            request(world, "sweep " + random.Random(4).randbytes(100_000).hex())
+            await next_sweep(world)
+            assert leak_status(world)["reason"] == "NoLeaks"
+
+        monkeypatch.setattr(check_store, "MAX_BYTES", 30_000)
+        monkeypatch.setattr(check_controller, "RESERVED_BYTES", 10_000)
+        live(leak_world, story)
+
+    def test_list_without_room_for_errors_is_refused(self, monkeypatch):
+        monkeypatch.setattr(check_store, "MAX_BYTES", 30_000)
+        monkeypatch.setattr(check_controller, "RESERVED_BYTES", 20_000)
+
+        async def story(world: World) -> None:
+            world.start()
+            for number in range(400):
+                world.account.add(random.Random(number).randbytes(20).hex(), "")
+            check(world)
+            await next_sweep(world)
+            assert "is too long for a cluster" in leak_status(world)["error"]
+
+        live(leak_world, story)
+
+    def test_reports_of_runs_that_have_ended_are_not_kept(self):
+        def kept() -> int:
+            gc.collect()
+            return sum(isinstance(each, RunReport) for each in gc.get_objects())
+
+        async def story(world: World) -> None:
+            world.start()
+            check(world)
+            await next_sweep(world, 2)
+            before = kept()
+            await next_sweep(world, 10)
+            assert kept() <= before + 2
+
+        live(leak_world, story)
 
     def test_check_continues_when_its_plugin_is_published(self):
         async def story(world: World) -> None:

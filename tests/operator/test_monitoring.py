@@ -131,7 +131,10 @@ def test_metrics_are_counted_and_served(monkeypatch):
     holds = SimpleNamespace(pools=[SimpleNamespace(status=each) for each in statuses], members=members)
     counts = ({"orphan": 2, "held": 5}, {"orphan": 1, "missing": 1})
     statuses_of_checks = [SimpleNamespace(reason="LeaksFound", counts=each) for each in counts]
-    checks = [SimpleNamespace(name=f"check-{n}", status=each) for n, each in enumerate((*statuses_of_checks, None))]
+    checks = [
+        SimpleNamespace(metadata=SimpleNamespace(name=f"check-{n}"), status=each)
+        for n, each in enumerate((*statuses_of_checks, None))
+    ]
     seen = SimpleNamespace(runs=runs, holds=holds, leak_checks=checks, queue=range(3), age=7.0, now=lambda: 3000)
     figures = Metrics(seen, orphans=lambda: 4)
     figures.turns.labels("done").inc()

@@ -21,7 +21,14 @@ from dayfly.operator.catalog import Catalog, PluginLeakCheck, PluginMissingError
 from dayfly.operator.cluster import births
 from dayfly.operator.cluster.caches import has_finalizer
 from dayfly.operator.cluster.objects import LEAK_CHECKS, LEAK_LABEL, LEAK_REQUEST_ANNOTATION, RUNS, TARGET_FINALIZER
-from dayfly.operator.leaks.check_store import CheckRecord, StoredCheck, Sweep, TooLargeError, with_findings
+from dayfly.operator.leaks.check_store import (
+    RESERVED_BYTES,
+    CheckRecord,
+    StoredCheck,
+    Sweep,
+    TooLargeError,
+    with_findings,
+)
 from dayfly.operator.records.resource_key import BrokenKeyError
 from dayfly.operator.status.sandbox_status import SandboxNotReadyError
 from dayfly.plan.leaks.lists import join_logs, without_jumps
@@ -56,8 +63,12 @@ POLL_INTERVAL_S: Final = 60.0
 RUN_TIMEOUT_MS: Final = 3_600_000
 # Time for another operator to compare the list whose output only it has.
 LOST_LIST_MS: Final = 60_000
+# A record has the errors of up to 1,000 deletions.
+MAX_ERROR_BYTES: Final = 200
+MAX_LIST_ERROR_BYTES: Final = 2_000
+MAX_REQUEST_LENGTH: Final = 1_000
 _FINAL: Final = FAILED | {Reason.REFUSED}
-_CHANGED: Final = "the check or the run of the resource has changed"
+_CHANGED: Final = "the check or the run of the resource has changed, or another check deletes it"
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +95,7 @@ class LeakCheckController:
         self._runs: dict[str, _RunState] = {}  # by UID
         self._current: dict[str, str] = {}  # by UID of a check: the UID of its current run
         self._offsets: dict[str, dict[int, int]] = {}  # by UID of a check, by the begin of a list
+        self._beginning = asyncio.Lock()  # of the run of a deletion
 
     def reset(self) -> None:
         """Forget everything that only the active operator keeps current."""
@@ -95,6 +107,10 @@ class LeakCheckController:
         """Forget a check that was deleted."""
         self._runs.pop(self._current.pop(uid, ""), None)
         self._offsets.pop(uid, None)
+
+    def forget_run(self, uid: str) -> None:
+        """Forget a run that was deleted: it makes no more reports."""
+        self._runs.pop(uid, None)
 
     # --- what the runs report -----------------------------------------------------------------------------------------
 
@@ -136,7 +152,7 @@ class LeakCheckController:
         if sweep is None or sweep.run != run.ledger.uid or sweep.generation != now.metadata.generation:
             return False
         id_ = (run.metadata.labels or {}).get(LEAK_LABEL, "")
-        return not id_ or await self._facts.may_delete(id_)
+        return not id_ or await self._facts.may_delete(id_, run.ledger.uid)
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
@@ -149,6 +165,14 @@ class LeakCheckController:
         seen = self._cluster.leak_checks.get(name)
         if seen is None:
             return None
+        try:
+            return await self._reconcile(seen)
+        finally:
+            now = self._cluster.leak_checks.get(name)
+            if now is None or now.metadata.uid != seen.metadata.uid:
+                self.forget(seen.metadata.uid)  # deleted during the turn
+
+    async def _reconcile(self, seen: LeakCheckObject) -> float | None:
         if seen.metadata.deletion_timestamp:
             await self._release(seen)
             return None
@@ -219,7 +243,7 @@ class LeakCheckController:
                 return await self._compare(seen, stored, record, compiled, items)
             except (BrokenKeyError, TooLargeError) as fault:
                 error = str(fault)
-        state = begin_sweep(record.state, sweep.began_at, error, sweep.plan)
+        state = begin_sweep(record.state, sweep.began_at, _limited(error, MAX_LIST_ERROR_BYTES), sweep.plan)
         return await self._save(seen, stored, msgspec.structs.replace(record, state=state, sweep=None))
 
     async def _compare(
@@ -248,7 +272,8 @@ class LeakCheckController:
         if chosen:
             run = uuid.uuid4().hex
             following = msgspec.structs.replace(sweep, is_listing=False, waiting=chosen, run=run)
-        return await self._save(seen, stored, msgspec.structs.replace(after, sweep=following))
+        after = msgspec.structs.replace(after, sweep=following)
+        return await self._save(seen, stored, after, reserved=RESERVED_BYTES)
 
     async def _delete(
         self, seen: LeakCheckObject, stored: StoredCheck, record: CheckRecord, compiled: PluginLeakCheck
@@ -256,21 +281,17 @@ class LeakCheckController:
         """Delete the next orphan, or record the result of its deletion."""
         sweep = record.sweep
         assert sweep is not None, "called during a sweep"
+        so_far = record_deletions(record.state, sweep.deleted, sweep.errors)
+        # The sweep, and its plan, have not ended yet.
+        so_far = msgspec.structs.replace(so_far, number=so_far.number - 1)
+        if sweep.plan:
+            so_far = msgspec.structs.replace(so_far, applied="", applied_plan="", applied_number=0)
+        await self._status.report(seen, compiled, msgspec.structs.replace(record, state=so_far))
         id_, plugin = next(iter(sweep.waiting.items()))
-        document = self._deletion(seen, plugin)
-        is_new = self._cluster.ledger.get(_run_name(seen, sweep)) is None
-        if document is None:
-            error: str | None = f"the cluster has no delete steps of {plugin}"
-        elif is_new and digest_deletion(compiled.spec, document) != record.state.deletions.get(plugin):
-            error = f"the delete steps of {plugin} have changed since the list"
-        elif is_new and not await self._facts.may_delete(id_):
-            error = _CHANGED
-        else:
-            error = await self._outcome(seen, sweep, msgspec.structs.replace(document, resource_id=id_), id_)
-            if error is None:
-                return POLL_INTERVAL_S
-            error = f"its deletion has failed: {error}" if error else ""
-        errors = {**sweep.errors, id_: error} if error else sweep.errors
+        error = await self._try_deletion(seen, compiled, record, sweep)
+        if error is None:
+            return POLL_INTERVAL_S
+        errors = {**sweep.errors, id_: _limited(error, MAX_ERROR_BYTES)} if error else sweep.errors
         deleted = sweep.deleted if error else (*sweep.deleted, id_)
         waiting = {each: of for each, of in sweep.waiting.items() if each != id_}
         following = msgspec.structs.replace(
@@ -284,6 +305,26 @@ class LeakCheckController:
             log.info("leak check %s has deleted the items of %s with %s", seen.metadata.name, id_, plugin)
             self._status.record_deletion(seen, id_, plugin)
         return NEXT_STEP_S
+
+    async def _try_deletion(
+        self, seen: LeakCheckObject, compiled: PluginLeakCheck, record: CheckRecord, sweep: Sweep
+    ) -> str | None:
+        """Return the error of the next deletion, empty for success; None while it is not done. Begin it if needed."""
+        id_, plugin = next(iter(sweep.waiting.items()))
+        document = self._deletion(seen, plugin)
+        if document is None:
+            return f"the cluster has no delete steps of {plugin}"
+        resource = msgspec.structs.replace(document, resource_id=id_)
+        if self._cluster.ledger.get(_run_name(seen, sweep)) is not None:
+            error = await self._outcome(seen, sweep, resource, id_)
+        elif digest_deletion(compiled.spec, document) != record.state.deletions.get(plugin):
+            return f"the delete steps of {plugin} have changed since the list"
+        else:
+            async with self._beginning:  # of two checks, the second one finds the run of the first one
+                if not await self._facts.may_delete(id_, sweep.run):
+                    return _CHANGED
+                error = await self._outcome(seen, sweep, resource, id_)
+        return f"its deletion has failed: {error}" if error else error
 
     def _deletion(self, seen: LeakCheckObject, plugin: str) -> Lifecycle | None:
         try:
@@ -339,9 +380,11 @@ class LeakCheckController:
             self._runs.pop(before, None)
         self._queue_others(seen, names.run_name(seen.metadata.name, run) if run else "")
 
-    async def _save(self, seen: LeakCheckObject, stored: StoredCheck, record: CheckRecord) -> float:
+    async def _save(
+        self, seen: LeakCheckObject, stored: StoredCheck, record: CheckRecord, *, reserved: int = 0
+    ) -> float:
         """Store a record; return the seconds until the next turn."""
-        await self._store.save(seen.metadata, stored, record)
+        await self._store.save(seen.metadata, stored, record, reserved)
         return NEXT_STEP_S
 
     async def _release(self, seen: LeakCheckObject) -> None:
@@ -387,7 +430,12 @@ def _obstacle(report: RunReport | None) -> SandboxNotReadyError | None:
 
 
 def _request(seen: LeakCheckObject) -> str:
-    return (seen.metadata.annotations or {}).get(LEAK_REQUEST_ANNOTATION, "").strip()
+    return (seen.metadata.annotations or {}).get(LEAK_REQUEST_ANNOTATION, "").strip()[:MAX_REQUEST_LENGTH]
+
+
+def _limited(error: str, limit: int) -> str:
+    """Return an error as it is stored: a script may have chosen its text."""
+    return error.encode()[:limit].decode(errors="ignore")
 
 
 def _run_name(seen: LeakCheckObject, sweep: Sweep) -> str:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 TYPE = f"{names.GROUP}/leak-check"
 # The API server refuses Secrets of more than 1 MiB.
 MAX_BYTES = 900 * 1024
+# Part of these bytes that lists must leave free, for the errors of 1,000 deletions and the latest request.
+RESERVED_BYTES = 250 * 1024
 _DATA = "state"
 
 
@@ -120,18 +122,25 @@ class CheckStore:
         except (msgspec.DecodeError, zlib.error, IndexError):
             return StoredCheck(found.metadata, CheckRecord())
 
-    async def save(self, check: AnnotatedMeta, before: StoredCheck, record: CheckRecord) -> bool:
+    async def save(self, check: AnnotatedMeta, before: StoredCheck, record: CheckRecord, reserved: int = 0) -> bool:
         """Store a record if the stored one is still `before`. Return whether it is stored.
+
+        Args:
+            check: The metadata of the check.
+            before: The stored record that it replaces.
+            record: The new record.
+            reserved: Number of bytes that must be free afterwards.
 
         Raises:
             TooLargeError: the lists are too long; nothing is stored.
             errors.ApiError: it may not be stored.
         """
         data = _pack(record)
-        if len(data) > MAX_BYTES:
+        limit = MAX_BYTES - reserved
+        if len(data) > limit:
             raise TooLargeError(
                 f"the list is too long for a cluster: it has {len(data) >> 10} KiB in compressed form, at most "
-                f"{MAX_BYTES >> 10} KiB are possible; write several checks with params that select parts"
+                f"{limit >> 10} KiB are possible; write several checks with params that select parts"
             )
         owner = {"apiVersion": LEAK_CHECKS.api_version, "kind": LEAK_CHECKS.kind, "name": check.name, "uid": check.uid}
         meta: dict[str, Any] = {"name": _name(check.uid), "namespace": self._namespace, "ownerReferences": [owner]}

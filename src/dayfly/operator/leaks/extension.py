@@ -71,6 +71,8 @@ class LeaksExtension:
     def _on_run_change(self, change: ObjectChange[RunObject]) -> None:
         target = change.latest.ledger.target
         if target.kind == LEAK_CHECKS.kind:
+            if change.deleted is not None:
+                self._checks.forget_run(change.deleted.ledger.uid)
             self._cluster.checked.add(target.name)
 
     def _on_plugin_change(self, _change: ObjectChange[PluginObject]) -> None:

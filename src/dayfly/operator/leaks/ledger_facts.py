@@ -62,11 +62,14 @@ class FactReader:
             )
         return LedgerFacts(evidence, [each async for each in self._expected(runs, origin)])
 
-    async def may_delete(self, id_: str) -> bool:
-        """Return whether the run of a resource has ended, and no run has it."""
-        if id_ in living_resources(self._cluster.runs, deleting=False):
-            return False
-        return id_ in await self._registry.records.find([id_])
+    async def may_delete(self, id_: str, run: str) -> bool:
+        """Return whether a run with this UID may delete a resource: its run has ended, and no other run deletes it.
+
+        Raises:
+            errors.ApiError: the API server failed.
+        """
+        others = [each for each in (await self._cluster.client.list_all(RUNS)).items if each.ledger.uid != run]
+        return id_ not in living_resources(others) and id_ in await self._registry.records.find([id_])
 
     async def _expected(self, runs: Iterable[RunObject], origin: StepOrigin) -> AsyncIterator[ExpectedResource]:
         for run in runs if origin.inventory else ():
@@ -104,17 +107,14 @@ class FactReader:
         )
 
 
-def living_resources(runs: Iterable[RunObject], *, deleting: bool = True) -> dict[str, RunState]:
-    """Return the resource IDs of runs, with the state of the run.
-
-    With `deleting`, the resources that leak checks delete are in it, too.
-    """
+def living_resources(runs: Iterable[RunObject]) -> dict[str, RunState]:
+    """Return the resource IDs of runs and the resources that leak checks delete, with the state of the run."""
     found: dict[str, RunState] = {}
     for run in runs:
         ledger = run.ledger
         state = RunState.OPEN if ledger.closed is None else RunState.CLOSED
         if ledger.target.kind == LEAK_CHECKS.kind:
-            if deleting and (id_ := (run.metadata.labels or {}).get(LEAK_LABEL, "")):
+            if id_ := (run.metadata.labels or {}).get(LEAK_LABEL, ""):
                 found.setdefault(id_, RunState.CLOSED)
             continue
         for resource in {name.partition("/")[0] for name in ledger.units}:

@@ -71,7 +71,7 @@ class _ClusterGauges(Collector):
         yield _gauge("pools", "Resource pools by the reason in their status.", "reason", reasons)
         states = Tally(each.status.state for each in self._cluster.holds.members if each.status is not None)
         yield _gauge("pool_members", "Members of resource pools by the state in their status.", "state", states)
-        checks = {each.name: each.status for each in self._cluster.leak_checks if each.status is not None}
+        checks = {each.metadata.name: each.status for each in self._cluster.leak_checks if each.status is not None}
         by_reason = Tally(each.reason for each in checks.values())
         yield _gauge("leak_checks", "Leak checks by the reason in their status.", "reason", by_reason)
         findings = GaugeMetricFamily(
