@@ -175,6 +175,13 @@ def test_automatic_size_stays_within_its_limits():
     assert auto_size(AUTO, demand, demand.last_at + 90 * DAY) == 1
 
 
+@pytest.mark.parametrize("load", [60, 90, 150, 1_000])
+def test_automatic_size_of_too_high_a_load_is_its_limit(load):
+    demand = observed(poisson(load / (REFILL_MS / SECOND), 60), REFILL_MS)
+    independent = msgspec.structs.replace(demand, excess=0.0, correction=0.0)
+    assert auto_size(AUTO, independent, independent.last_at) == AUTO.max
+
+
 def test_first_miss_of_an_empty_pool_orders_a_member():
     auto = PoolAuto(max=5)
     assert auto_size(auto, Demand(), MONDAY) == 0
