@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections.abc import Iterator
 
 import msgspec
 import pytest
@@ -34,11 +35,16 @@ def poisson(rate: float, seconds: float, seed: int = 1, group: int = 1) -> list[
     return found
 
 
-def observed(times: list[float]) -> Demand:
-    demand = Demand(refill_ms=REFILL_MS)
+def observed(times: list[float], refill_ms: int = REFILL_MS) -> Demand:
+    *_, demand = histories(times, refill_ms)
+    return demand
+
+
+def histories(times: list[float], refill_ms: int = REFILL_MS) -> Iterator[Demand]:
+    demand = Demand(refill_ms=refill_ms)
     for at in times:
         demand = add_request(demand, MONDAY + int(at * SECOND), is_miss=False, allowed_misses=0.01)
-    return demand
+        yield demand
 
 
 # --- schedules ----------------------------------------------------------------------------------------------------
@@ -147,6 +153,28 @@ def test_requests_that_arrive_together_are_recognised(group, least, most):
     assert least <= batch_size(observed(poisson(1 / 300, 900_000, group=group))) <= most
 
 
+@pytest.mark.parametrize(("rate", "seconds"), [(0.1, 4_000), (1, 400), (10, 60), (60, 20)])
+def test_independent_requests_are_no_groups_from_the_first(rate, seconds):
+    for seed in range(20):
+        batches = [batch_size(demand) for demand in histories(poisson(rate, seconds, seed), 250)]
+        assert max(batches) < 1.4, seed
+
+
+def test_groups_are_recognised_at_a_high_rate():
+    for seed in range(8):
+        assert 7 <= batch_size(observed(poisson(1, 300, seed, group=10), 250)) <= 13, seed
+
+
+def test_prediction_of_independent_requests_is_within_a_point():
+    rate, refill_ms, size = 10, 250, 6
+    exact = miss_ratio(size, rate, refill_ms / SECOND)
+    for seed in range(20):
+        demand = observed(poisson(rate, 300, seed), refill_ms)
+        measured = request_rate(demand, demand.last_at)
+        predicted = miss_ratio(size, measured, refill_ms / SECOND, batch_size(demand))
+        assert predicted == pytest.approx(exact, abs=0.01), seed
+
+
 def test_refill_time_is_averaged_over_members():
     demand = Demand()
     for number, duration in enumerate([30_000] * 40 + [60_000] * 40):
@@ -173,6 +201,13 @@ def test_automatic_size_stays_within_its_limits():
     demand = observed(poisson(5, 2_000))
     assert auto_size(AUTO, demand, demand.last_at) == 50
     assert auto_size(AUTO, demand, demand.last_at + 90 * DAY) == 1
+
+
+@pytest.mark.parametrize("load", [60, 90, 150, 1_000])
+def test_automatic_size_of_too_high_a_load_is_its_limit(load):
+    demand = observed(poisson(load / (REFILL_MS / SECOND), 60), REFILL_MS)
+    independent = msgspec.structs.replace(demand, excess=0.0, correction=0.0)
+    assert auto_size(AUTO, independent, independent.last_at) == AUTO.max
 
 
 def test_first_miss_of_an_empty_pool_orders_a_member():

@@ -172,7 +172,8 @@ def auto_size(auto: PoolAuto, demand: Demand, now: int) -> int:
 def _best_size(load: float, batch: float, log_weight: float, limit: int) -> int:
     outstanding, weight = Outstanding(load, batch, limit), math.exp(log_weight) * load
     costs = (outstanding.idle(size) + weight * outstanding.miss_ratio(size) for size in range(limit + 1))
-    return min(enumerate(costs), key=lambda each: each[1])[0]
+    # If the load is far above the limit, all sizes cost the same. Then the largest one serves the most requests.
+    return min(enumerate(costs), key=lambda each: (each[1], -each[0]))[0]
 
 
 @functools.lru_cache(4_096)
