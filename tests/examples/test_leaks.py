@@ -57,6 +57,10 @@ def _create_stream(settings: Settings, id_: str) -> None:
     assert "error" not in gallery.jetstream(settings)(f"STREAM.CREATE.dayfly-{id_}", wish)
 
 
+_BUCKET = Neighbour(
+    lambda settings, id_: gallery.buckets(settings).create_bucket(Bucket=f"dayfly-{id_}"),
+    lambda settings, id_: gallery.buckets(settings).delete_bucket(Bucket=f"dayfly-{id_}"),
+)
 NEIGHBOURS = {
     "sqlite-notes": _in_files(".db"),
     "python-step": _in_files(".json"),
@@ -70,6 +74,8 @@ NEIGHBOURS = {
     "nats-stream": Neighbour(
         _create_stream, lambda settings, id_: gallery.jetstream(settings)(f"STREAM.DELETE.dayfly-{id_}", {})
     ),
+    "s3-bucket": _BUCKET,
+    "s3-seed": _BUCKET,
 }
 PARAMS = {"webhook-dns": {"zone": "sandboxes.example"}}
 
