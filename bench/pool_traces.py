@@ -26,7 +26,7 @@ from typing import NamedTuple
 import msgspec
 
 from bench.rows import Row, show
-from dayfly.plan.pools.refill import Member, MemberState, decide_pool
+from dayfly.plan.pools.refill import MemberState, RefillMember, decide_pool
 from dayfly.plan.pools.size import miss_ratio
 from dayfly.spec.pool_ledger import PoolLedger
 from dayfly.spec.resource_pool import PoolAuto, ResourcePoolSpec
@@ -131,7 +131,7 @@ class Simulation:
         self._spec = spec
         self._refill = refill
         self._ledger = PoolLedger(uid="pool")
-        self._members: dict[int, Member] = {}
+        self._members: dict[int, RefillMember] = {}
         self._ready: list[int] = []
         self._creating: list[tuple[int, int]] = []
         self._wake_at = 0
@@ -191,7 +191,7 @@ class Simulation:
             if member.state is MemberState.HELD:
                 del self._members[number]
         for number in decision.create:
-            self._members[number] = Member(
+            self._members[number] = RefillMember(
                 number=number, uid=f"m{number}", template=TEMPLATE, state=MemberState.CREATING, born_at=now
             )
             took = self._refill((now - EPOCH_MS) / 1_000)

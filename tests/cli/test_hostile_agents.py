@@ -18,7 +18,7 @@ from tests.cli.test_mcp import DB, INJECTION, PLUGIN, SECRET, create_key
 from tests.selection import SELECTION
 from tests.server.client import Client
 
-from dayfly.cli.mcp.agent_api import AgentSession
+from dayfly.cli.mcp.agent_api import ServedSession
 from dayfly.cli.mcp.connection_files import ConnectionFiles
 from dayfly.cli.mcp.server import build_server
 from dayfly.client.address import Address
@@ -200,7 +200,7 @@ class HostileRest:
 
 async def play_tools(world: World, dice: random.Random) -> None:
     """Play a session over the tools. Its end may come in the middle of a call."""
-    session, files = AgentSession(Address(world.url, world.key), 30), ConnectionFiles()
+    session, files = ServedSession(Address(world.url, world.key), 30), ConnectionFiles()
     try:
         async with McpClient(build_server(session, files)) as client:
             agent = HostileTools(world, client, dice)

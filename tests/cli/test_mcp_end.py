@@ -10,7 +10,7 @@ import pytest
 from tests.cli import fake_server
 from tests.cli.fake_server import Fake
 
-from dayfly.cli.mcp.agent_api import AgentSession
+from dayfly.cli.mcp.agent_api import ServedSession
 from dayfly.cli.mcp.connection_files import ConnectionFiles
 from dayfly.cli.mcp.tools import Tools
 from dayfly.client.address import Address
@@ -34,12 +34,12 @@ def fake() -> Fake:
 
 
 @pytest.fixture
-def session(fake: Fake) -> Iterator[AgentSession]:
+def session(fake: Fake) -> Iterator[ServedSession]:
     with fake_server.serving(fake) as url:
-        yield AgentSession(Address(url, "dfk_a_b"), 600)
+        yield ServedSession(Address(url, "dfk_a_b"), 600)
 
 
-async def _call(session: AgentSession) -> None:
+async def _call(session: ServedSession) -> None:
     async with session.use(None):
         pass
 
@@ -48,7 +48,7 @@ def _changes(fake: Fake) -> list[tuple[str, str]]:
     return [(method, path.rpartition("/local/")[2]) for method, path, _ in fake.asked if method != "GET"]
 
 
-async def test_call_after_the_end_starts_no_session(fake: Fake, session: AgentSession):
+async def test_call_after_the_end_starts_no_session(fake: Fake, session: ServedSession):
     await _call(session)
     await session.close()
     with pytest.raises(DayflyError, match="is ending"):
@@ -56,7 +56,7 @@ async def test_call_after_the_end_starts_no_session(fake: Fake, session: AgentSe
     assert _changes(fake) == [("POST", "sessions"), ("DELETE", "sessions/s")]
 
 
-async def test_session_that_is_being_started_is_ended(fake: Fake, session: AgentSession):
+async def test_session_that_is_being_started_is_ended(fake: Fake, session: ServedSession):
     calling = asyncio.create_task(_call(session))
     await asyncio.sleep(0)
     await session.close()
@@ -78,7 +78,7 @@ async def _ignore(_done: int, _total: int, _message: str) -> None:
 
 
 @pytest.mark.parametrize("report", [{"uid": "u"}, {"uid": "u", "phase": "cleaned", "ready": False}])
-async def test_ended_sandbox_is_absent(fake: Fake, session: AgentSession, report: dict[str, Any]):
+async def test_ended_sandbox_is_absent(fake: Fake, session: ServedSession, report: dict[str, Any]):
     """A host forgets the reports of ended sandboxes after some time."""
     fake.say("GET", "sandboxes/p-x/report", report)
     async with session.use(None) as api:
@@ -88,7 +88,7 @@ async def test_ended_sandbox_is_absent(fake: Fake, session: AgentSession, report
     await session.close()
 
 
-async def test_create_succeeds_if_the_old_sandbox_is_just_gone(fake: Fake, session: AgentSession):
+async def test_create_succeeds_if_the_old_sandbox_is_just_gone(fake: Fake, session: ServedSession):
     created = {"metadata": {"name": "p-x"}}
     fake.answers["PUT", "sandboxes/p-x"] = [(412, {"error": "it exists already"}), (200, created)]
     async with session.use(None) as api:

@@ -7,7 +7,7 @@ from tests.embedded.pool_documents import pooled, template
 
 from dayfly.execute.acquire.acquisition import find_acquisitions, find_template, template_of
 from dayfly.execute.acquire.facts import Member, acquire_facts, acquire_objections, lost_member, needs_member
-from dayfly.execute.acquire.members import Progress, is_free, join, leave, progress
+from dayfly.execute.acquire.members import AcquireProgress, is_free, join, leave, progress
 from dayfly.plan.actions import Claim, Close, Record, Void
 from dayfly.plan.sealed import seal
 from dayfly.plan.transitions import apply
@@ -162,12 +162,13 @@ def test_released_holder_needs_no_member():
 
 
 @pytest.mark.parametrize(
-    ("known", "state"), [(MAKING, Progress.CREATING), (READY, Progress.READY), (FAILED, Progress.FAILED)]
+    ("known", "state"),
+    [(MAKING, AcquireProgress.CREATING), (READY, AcquireProgress.READY), (FAILED, AcquireProgress.FAILED)],
 )
 def test_progress_follows_the_create_steps(known, state):
     plan = template_of(DOCUMENTS).plan
     assert progress(plan, known.run) is state
-    assert progress(plan, moved(known.run, *leave(known.run, HOLDER, 8))) is Progress.ENDING
+    assert progress(plan, moved(known.run, *leave(known.run, HOLDER, 8))) is AcquireProgress.ENDING
 
 
 def test_member_accepts_one_holder_and_leave_is_for_that_one():

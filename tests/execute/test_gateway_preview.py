@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dayfly.execute.gateway.preview import PreviewGateway, find_problem, host_name, label, render_preview
-from dayfly.execute.gateway.read import Parent, ParentCondition, RouteObject, RouteStatus
+from dayfly.execute.gateway.read import ParentCondition, RouteObject, RouteParent, RouteStatus
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.spec.routing import routing_keys
 
@@ -19,7 +19,7 @@ def route(*told: tuple[str, str, int]):
         ParentCondition(type=kind, status=status, reason="Why", message="so", observed_generation=generation)
         for kind, status, generation in told
     ]
-    parents = [Parent(parent_ref={"name": "edge"}, controller_name="c", conditions=conditions)] if told else None
+    parents = [RouteParent(parent_ref={"name": "edge"}, controller_name="c", conditions=conditions)] if told else None
     return RouteObject(
         metadata=AnnotatedMeta(name="x", namespace="shop", generation=2), status=RouteStatus(parents=parents)
     )

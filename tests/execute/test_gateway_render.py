@@ -6,7 +6,7 @@ from tests.execute.gateways import Request, Route, choose
 
 from dayfly.execute.fork.read import ForkService, ServicePort, ServiceSpec
 from dayfly.execute.gateway import read
-from dayfly.execute.gateway.read import Parent, ParentCondition, RouteObject, RouteStatus
+from dayfly.execute.gateway.read import ParentCondition, RouteObject, RouteParent, RouteStatus
 from dayfly.execute.gateway.render import (
     MAX_MATCHES,
     RouteTarget,
@@ -52,7 +52,7 @@ def parent(name="edge", *, generation=1, at="2026-01-01T00:00:00Z", **said):
         )
         for type_, status in {"Accepted": "True", "ResolvedRefs": "True", **said}.items()
     ]
-    return Parent(parent_ref={"kind": "Gateway", "name": name}, controller_name="c", conditions=conditions)
+    return RouteParent(parent_ref={"kind": "Gateway", "name": name}, controller_name="c", conditions=conditions)
 
 
 def ours(base=None, forms=PLAIN):
@@ -212,7 +212,7 @@ class TestTaken:
 
     def test_route_is_accepted_since_its_last_parent_accepted(self):
         """A controller that does not know the existing route may report a status on the derived one."""
-        silent = Parent(parent_ref={"name": "new"}, controller_name="d", conditions=None)
+        silent = RouteParent(parent_ref={"name": "new"}, controller_name="d", conditions=None)
         assert not silent.is_condition_true("Accepted")
         said = [parent(at="2026-01-01T00:00:01Z"), silent, parent("inner")]
         assert read.accepted_at(stored(ours(), parents=said)) == 1767225601000

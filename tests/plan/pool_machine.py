@@ -19,7 +19,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from dayfly.plan.pools.refill import MAX_FAILURES, Member, MemberState, PoolDecision, decide_pool, surge
+from dayfly.plan.pools.refill import MAX_FAILURES, MemberState, PoolDecision, RefillMember, decide_pool, surge
 from dayfly.plan.reasons import Reason
 from dayfly.spec.pool_ledger import PoolLedger, PoolRequest
 from dayfly.spec.resource_pool import ResourcePoolSpec
@@ -39,7 +39,7 @@ class Controller:
 
     def __init__(self, ledger: PoolLedger) -> None:
         self.ledger = ledger
-        self.members: dict[int, Member] = {}
+        self.members: dict[int, RefillMember] = {}
         self.decision: PoolDecision | None = None
         self.create: list[int] = []
         self.close: list[int] = []
@@ -58,7 +58,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.spec = ResourcePoolSpec(plugin="db@1.0.0", ready=ready, max_age="1h")
         self.template = "t0"
         self.ledger = PoolLedger(uid="pool")
-        self.members: dict[int, Member] = {}
+        self.members: dict[int, RefillMember] = {}
         self.created: set[int] = set()
         self.request: PoolRequest | None = None
         self.failed: set[int] = set()
@@ -128,14 +128,16 @@ class PoolMachine(RuleBasedStateMachine):
         if number in self.created:
             assert not self.ledger.permits(number), f"number {number} may run its create steps a second time"
         self.created.add(number)
-        self._put(Member(number=number, uid=f"m{number}", template=self.template, state=CREATING, born_at=self.now))
+        self._put(
+            RefillMember(number=number, uid=f"m{number}", template=self.template, state=CREATING, born_at=self.now)
+        )
 
     def _close(self, number: int) -> None:
         member = self.members.get(number)
         if member is not None and member.state in UNHELD:
             self._put(msgspec.structs.replace(member, state=ENDING))
 
-    def _put(self, member: Member) -> None:
+    def _put(self, member: RefillMember) -> None:
         self.members[member.number] = member
 
     # --- members and sandboxes ---------------------------------------------------------------------------------------
@@ -172,7 +174,7 @@ class PoolMachine(RuleBasedStateMachine):
         if (member := self._pick(pick, ENDING)) and not self.ledger.needs_record(member.number):
             del self.members[member.number]
 
-    def _pick(self, pick: int, *states: MemberState) -> Member | None:
+    def _pick(self, pick: int, *states: MemberState) -> RefillMember | None:
         found = [member for _, member in sorted(self.members.items()) if member.state in states]
         return found[pick % len(found)] if found else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from dayfly.plan.pools.refill import SCALE_DOWN_AFTER_MS, Member, MemberState, PoolDecision, decide_pool
+from dayfly.plan.pools.refill import SCALE_DOWN_AFTER_MS, MemberState, PoolDecision, RefillMember, decide_pool
 from dayfly.plan.reasons import Reason
 from dayfly.spec.pool_ledger import Demand, Grant, PoolLedger, PoolRequest
 from dayfly.spec.resource_pool import ResourcePoolSpec
@@ -22,10 +22,10 @@ def pool(ready: int = 2, max_age: str = "") -> ResourcePoolSpec:
     return ResourcePoolSpec(plugin="db@1.0.0", ready=ready, max_age=max_age)
 
 
-def member(number: int, state: MemberState = READY, **changes: object) -> Member:
+def member(number: int, state: MemberState = READY, **changes: object) -> RefillMember:
     ready_at = NOW - 60_000 if state in (READY, HELD) else 0
     held_at = NOW - 1_000 if state is HELD else 0
-    made = Member(
+    made = RefillMember(
         number=number,
         uid=f"m{number}",
         template=TEMPLATE,
@@ -42,7 +42,9 @@ def granted(*numbers: int, **fields: object) -> PoolLedger:
     return PoolLedger(uid="p", next=max(numbers, default=0) + 1, granted=grants, **fields)
 
 
-def decide(ledger: PoolLedger, *members: Member, spec: ResourcePoolSpec | None = None, **more: object) -> PoolDecision:
+def decide(
+    ledger: PoolLedger, *members: RefillMember, spec: ResourcePoolSpec | None = None, **more: object
+) -> PoolDecision:
     return decide_pool(spec or pool(), TEMPLATE, ledger, members, NOW, **more)
 
 
@@ -189,7 +191,7 @@ def test_scale_down_prefers_members_that_are_not_ready():
     assert (numbers(made.ledger), {each.request.reason for each in made.close}) == ([1, 4], {Reason.SURPLUS})
 
 
-def stale(number: int, state: MemberState = READY) -> Member:
+def stale(number: int, state: MemberState = READY) -> RefillMember:
     return member(number, state, template="sha256:0")
 
 

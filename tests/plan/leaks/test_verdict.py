@@ -13,9 +13,9 @@ from dayfly.plan.leaks.verdict import (
     CompleteList,
     Evidence,
     ExpectedResource,
-    Finding,
+    ItemFinding,
     LeakVerdict,
-    RunState,
+    ResourceRunState,
     find_verdicts,
     plan_digest,
     select_deletions,
@@ -31,8 +31,8 @@ NOW, GRACE = 1_000 * HOUR, HOUR
 RULES = CheckRules("bucket", GRACE)
 CHECK = {"name": "c", "spec": {"cluster": "local", "plugin": "bucket", "params": {"mode": "one"}}}
 OLD, ENDED, FIRST, SECOND = NOW - 100 * HOUR, NOW - 50 * HOUR, NOW - 2 * HOUR, NOW - HOUR // 2
-RECORDED = Evidence(RunState.NONE, "bucket@1.0.0", ENDED)
-MARKED = Evidence(RunState.NONE, has_token=True)
+RECORDED = Evidence(ResourceRunState.NONE, "bucket@1.0.0", ENDED)
+MARKED = Evidence(ResourceRunState.NONE, has_token=True)
 ORPHAN = InventoryItem(ID, f"dayfly-{ID}", OLD)
 
 
@@ -49,13 +49,13 @@ def verdict_of(
     second: int = SECOND,
     now: int = NOW,
     rules: CheckRules = RULES,
-) -> Finding:
+) -> ItemFinding:
     previous = None if before is None else listed(first, before)
     (finding,) = find_verdicts(listed(second, item), previous, {item.id: known}, (), rules, now)
     return finding
 
 
-RUNS = tuple(RunState)
+RUNS = tuple(ResourceRunState)
 PLUGINS = ("", "bucket@0.9.0", "queue@1.0.0")
 TOKENS = (False, True)
 AGES = {"old": OLD, "young": NOW - GRACE, "unknown": 0, "future": NOW + 1}
@@ -71,7 +71,7 @@ ENDS = {"before": ENDED, "between": FIRST + 1, "in the second": SECOND, "future"
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("plugin", PLUGINS)
 @pytest.mark.parametrize("has_token", TOKENS)
-def test_verdict_for_each_combination(run: RunState, plugin: str, has_token: bool):
+def test_verdict_for_each_combination(run: ResourceRunState, plugin: str, has_token: bool):
     for age, before, end, id_ in itertools.product(AGES, PREVIOUS, ENDS, (ID, "")):
         ended_at = ENDS[end] if plugin else 0
         known = Evidence(run, plugin, ended_at, has_token)
@@ -80,11 +80,11 @@ def test_verdict_for_each_combination(run: RunState, plugin: str, has_token: boo
         is_proven = age == "old" and before == "same" and (not plugin or end == "before")
         if not id_:
             expected = LeakVerdict.FOREIGN
-        elif run is RunState.OPEN:
+        elif run is ResourceRunState.OPEN:
             expected = LeakVerdict.HELD
-        elif run is RunState.CLOSED:
+        elif run is ResourceRunState.CLOSED:
             expected = LeakVerdict.ENDING
-        elif run is RunState.UNANSWERED:
+        elif run is ResourceRunState.UNANSWERED:
             expected = LeakVerdict.UNKNOWN
         elif not is_ours or plugin.startswith("queue"):
             expected = LeakVerdict.FOREIGN
@@ -183,22 +183,24 @@ def test_resource_is_missing_only_if_two_later_lists_lack_it(
     is_missing: bool,
 ):
     before = None if previous is None else listed(FIRST, *previous)
-    found = find_verdicts(listed(SECOND, *current), before, {ID: Evidence(RunState.OPEN)}, [expected], RULES, NOW)
+    found = find_verdicts(
+        listed(SECOND, *current), before, {ID: Evidence(ResourceRunState.OPEN)}, [expected], RULES, NOW
+    )
     assert [each.name for each in found if each.verdict is LeakVerdict.MISSING] == ["box/files"] * is_missing
 
 
-def deletable(count: int) -> list[Finding]:
-    return [Finding(LeakVerdict.ORPHAN, str(number), "x", "", is_deletable=True) for number in range(count)]
+def deletable(count: int) -> list[ItemFinding]:
+    return [ItemFinding(LeakVerdict.ORPHAN, str(number), "x", "", is_deletable=True) for number in range(count)]
 
 
 def test_report_shows_leaks_first():
-    foreign = [Finding(LeakVerdict.FOREIGN, "", str(number), "") for number in range(MAX_FINDINGS)]
+    foreign = [ItemFinding(LeakVerdict.FOREIGN, "", str(number), "") for number in range(MAX_FINDINGS)]
     missing, copy, orphan = (
-        Finding(LeakVerdict.MISSING, ID, "m", ""),
-        Finding(LeakVerdict.ORPHAN, ID, "c", ""),
+        ItemFinding(LeakVerdict.MISSING, ID, "m", ""),
+        ItemFinding(LeakVerdict.ORPHAN, ID, "c", ""),
         *deletable(1),
     )
-    held = Finding(LeakVerdict.HELD, OTHER, "h", "")
+    held = ItemFinding(LeakVerdict.HELD, OTHER, "h", "")
     shown = shown_findings([held, *foreign, missing, copy, orphan])
     assert shown[:4] == [orphan, copy, missing, foreign[0]]
     assert len(shown) == MAX_FINDINGS
@@ -228,10 +230,10 @@ def test_sweep_deletes_at_most_ten_and_a_tenth(orphans: int, inventory: int, del
     assert (len(chosen), left) == (deleted, orphans - deleted)
 
 
-def orphans_with(*sizes: int) -> list[Finding]:
+def orphans_with(*sizes: int) -> list[ItemFinding]:
     """Return deletable items: for each size, an ID with this number of items."""
     return [
-        Finding(LeakVerdict.ORPHAN, str(number), f"{number}-{name}", "", is_deletable=True)
+        ItemFinding(LeakVerdict.ORPHAN, str(number), f"{number}-{name}", "", is_deletable=True)
         for number, size in enumerate(sizes)
         for name in range(size)
     ]
@@ -257,4 +259,4 @@ def test_limit_of_a_sweep_counts_all_things_of_a_resource(sizes: tuple[int, ...]
 
 
 def test_thing_that_is_held_is_not_deleted_with_others():
-    assert select_deletions([*orphans_with(2), Finding(LeakVerdict.HELD, OTHER, "x", "")], 3) == (["0"], 0)
+    assert select_deletions([*orphans_with(2), ItemFinding(LeakVerdict.HELD, OTHER, "x", "")], 3) == (["0"], 0)

@@ -27,7 +27,7 @@ KEY_ADVICE = "create one with: dayfly key create NAME --role agent --owner OWNER
 log = logging.getLogger(__name__)
 
 
-class AgentApi:
+class SessionApi:
     """The REST API for one key of an agent or of its session.
 
     Attributes:
@@ -43,7 +43,7 @@ class AgentApi:
         self.limits: dict[str, Any] = user["agent"]["limits"]
 
     @classmethod
-    async def open(cls, address: Address) -> AgentApi:
+    async def open(cls, address: Address) -> SessionApi:
         """Return the API for the key in an address. The server knows the organisation of the key.
 
         Raises:
@@ -96,11 +96,11 @@ class AgentApi:
 
 
 class _Session(NamedTuple):
-    api: AgentApi
+    api: SessionApi
     renewing: asyncio.Task[None]
 
 
-class AgentSession:
+class ServedSession:
     """The session of an agent that this process serves: started by the first call, renewed, and ended at the end.
 
     Args:
@@ -116,7 +116,7 @@ class AgentSession:
         self._is_closed = False
 
     @contextlib.asynccontextmanager
-    async def use(self, _headers: Mapping[str, str] | None) -> AsyncIterator[AgentApi]:
+    async def use(self, _headers: Mapping[str, str] | None) -> AsyncIterator[SessionApi]:
         """Lend the API of the session.
 
         Raises:
@@ -149,16 +149,16 @@ class AgentSession:
                 await self._forget(session)
 
     async def _start(self) -> _Session:
-        api = await AgentApi.open(self._address)
+        api = await SessionApi.open(self._address)
         if not api.session:
             try:
                 started = await api.request("POST", "sessions", body={"lease": {"seconds": self._lease_s}})
             finally:
                 api.close()
-            api = await AgentApi.open(self._address._replace(key=started["key"]))
+            api = await SessionApi.open(self._address._replace(key=started["key"]))
         return _Session(api, asyncio.create_task(self._renew(api), name="renewal of the session"))
 
-    async def _renew(self, api: AgentApi) -> None:
+    async def _renew(self, api: SessionApi) -> None:
         while True:
             await asyncio.sleep(self._lease_s / RENEWALS_PER_LEASE)
             try:
@@ -184,7 +184,7 @@ class CallerKeys:
         self._address = address
 
     @contextlib.asynccontextmanager
-    async def use(self, headers: Mapping[str, str] | None) -> AsyncIterator[AgentApi]:
+    async def use(self, headers: Mapping[str, str] | None) -> AsyncIterator[SessionApi]:
         """Lend the API for the key of the caller.
 
         Raises:
@@ -193,7 +193,7 @@ class CallerKeys:
         scheme, _, key = (headers or {}).get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not key.strip():
             raise DayflyError(Exit.DENIED, "the request has no key", "send it as Authorization: Bearer KEY")
-        api = await AgentApi.open(self._address._replace(key=key.strip()))
+        api = await SessionApi.open(self._address._replace(key=key.strip()))
         try:
             yield api
         finally:

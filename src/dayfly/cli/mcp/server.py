@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from dayfly import __version__
 from dayfly.cli.local import server_process
-from dayfly.cli.mcp.agent_api import AgentSession, CallerKeys
+from dayfly.cli.mcp.agent_api import CallerKeys, ServedSession
 from dayfly.cli.mcp.connection_files import ConnectionFiles
 from dayfly.cli.mcp.tools import Tools
 from dayfly.cli.output import show
@@ -186,7 +186,7 @@ async def serve_stdio(address: Address, lease_s: int) -> None:
     The first call starts the session, so the server may start later than the agent.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="dayfly mcp: %(message)s")
-    session, files = AgentSession(address, lease_s), ConnectionFiles()
+    session, files = ServedSession(address, lease_s), ConnectionFiles()
     stop = server_process.stop_on_signals()
     serving = asyncio.create_task(build_server(session, files).run_stdio_async())
     stopping = asyncio.create_task(stop.wait())

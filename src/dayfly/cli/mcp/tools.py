@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
-    from dayfly.cli.mcp.agent_api import AgentApi
+    from dayfly.cli.mcp.agent_api import SessionApi
     from dayfly.cli.mcp.connection_files import ConnectionFiles
 
     Progress = Callable[[int, int, str], Awaitable[None]]
@@ -35,7 +35,7 @@ CLUSTER = "local"
 class Access(Protocol):
     """Lends the REST API for the key of a request."""
 
-    def use(self, headers: Mapping[str, str] | None) -> AbstractAsyncContextManager[AgentApi]: ...
+    def use(self, headers: Mapping[str, str] | None) -> AbstractAsyncContextManager[SessionApi]: ...
 
 
 class Tools:
@@ -46,7 +46,7 @@ class Tools:
         files: The files of `connect`; None if the agent runs on another machine.
     """
 
-    def __init__(self, api: AgentApi, files: ConnectionFiles | None) -> None:
+    def __init__(self, api: SessionApi, files: ConnectionFiles | None) -> None:
         self._api = api
         self._files = files
 

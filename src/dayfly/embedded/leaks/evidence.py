@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dayfly.plan.leaks.records import expected_resource
-from dayfly.plan.leaks.verdict import Evidence, ExpectedResource, RunState
+from dayfly.plan.leaks.verdict import Evidence, ExpectedResource, ResourceRunState
 from dayfly.spec.host_errors import RunDamagedError
 from dayfly.spec.resource_token import verified_host
 
@@ -32,7 +32,7 @@ def gather_evidence(
     found = {}
     for id_, has_token in tokens.items():
         record = records.get(id_)
-        state = RunState.CLOSED if id_ in deleting else _run_state(reader, record)
+        state = ResourceRunState.CLOSED if id_ in deleting else _run_state(reader, record)
         known = record.evidence(state, has_token=has_token) if record is not None else None
         found[id_] = known or Evidence(state, has_token=has_token)
     return found
@@ -54,14 +54,14 @@ def _is_ours(identity: HostIdentity, item: InventoryItem) -> bool:
     return verified_host(identity.key, item.token, item.id) == identity.host
 
 
-def _run_state(reader: SqliteLedger, record: ResourceRecord | None) -> RunState:
+def _run_state(reader: SqliteLedger, record: ResourceRecord | None) -> ResourceRunState:
     if record is None or record.ended_at:
-        return RunState.NONE
+        return ResourceRunState.NONE
     stored = _load(reader, record.run)
     if stored is None:
         # Its run is lost or damaged, or has just ended.
-        return RunState.UNANSWERED
-    return RunState.OPEN if stored.run.closed is None else RunState.CLOSED
+        return ResourceRunState.UNANSWERED
+    return ResourceRunState.OPEN if stored.run.closed is None else ResourceRunState.CLOSED
 
 
 def _load(reader: SqliteLedger, run: str) -> StoredRun | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from dayfly.embedded import states
 from dayfly.lib.clock import now_ms
 from dayfly.plan.leaks.sweep import make_report
-from dayfly.plan.leaks.verdict import Finding, LeakVerdict
+from dayfly.plan.leaks.verdict import ItemFinding, LeakVerdict
 from dayfly.spec.identity import resource_id
 from dayfly.spec.leak_check import STATE_CHECK, LeakCheckSpec
 
@@ -50,7 +50,7 @@ class StateLeaks:
             self.sweep()
         return self._report if self._has_found else None
 
-    def _find(self, now: int) -> list[Finding]:
+    def _find(self, now: int) -> list[ItemFinding]:
         # The folders are listed before the ledger is read: a run exists before its states do.
         folders = [each for each in sorted(states.folder(self._home).glob("*/*")) if each.is_dir()]
         living = set(self._reader.live_uids())
@@ -63,10 +63,10 @@ class StateLeaks:
         return found
 
 
-def _finding(folder: Path, records: Mapping[str, ResourceRecord], now: int, changed_at: int) -> Finding:
+def _finding(folder: Path, records: Mapping[str, ResourceRecord], now: int, changed_at: int) -> ItemFinding:
     id_ = resource_id(folder.parent.name, folder.name)
     record = records.get(id_)
     since = max(changed_at, record.ended_at if record is not None else 0)
     verdict, reason = (LeakVerdict.ORPHAN, _LEFT) if now - since > _SPEC.grace_ms else (LeakVerdict.UNKNOWN, _YOUNG)
     plugin = record.plugin if record is not None else ""
-    return Finding(verdict, id_, f"states/{folder.parent.name}/{folder.name}", reason, plugin, changed_at)
+    return ItemFinding(verdict, id_, f"states/{folder.parent.name}/{folder.name}", reason, plugin, changed_at)

@@ -23,7 +23,7 @@ from dayfly.execute.acquire.facts import (
     replacement_facts,
 )
 from dayfly.execute.acquire.holder_report import retried_attempts
-from dayfly.execute.acquire.members import Progress, is_held_by, join, leave, may_claim
+from dayfly.execute.acquire.members import AcquireProgress, is_held_by, join, leave, may_claim
 from dayfly.execute.executor import Observations
 from dayfly.lib.clock import now_ms
 from dayfly.plan import transitions
@@ -131,7 +131,7 @@ class AcquireExecutor(CrossRunExecutor):
             if may_claim(each.run, run, acquisition.resource, former):
                 yield each
         for each in self._index.available(acquisition.template.digest):
-            if each.progress is Progress.READY or self._index.is_expected_soon(each, now_ms()):
+            if each.progress is AcquireProgress.READY or self._index.is_expected_soon(each, now_ms()):
                 yield each
 
     @staticmethod

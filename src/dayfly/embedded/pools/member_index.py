@@ -11,7 +11,7 @@ from dayfly.embedded.ledger import SqliteLedger, StoredRun
 from dayfly.embedded.pool_tables import MemberRow
 from dayfly.embedded.pools.secret_digests import SecretDigests
 from dayfly.execute.acquire.acquisition import template_of
-from dayfly.execute.acquire.members import Progress, is_free, progress
+from dayfly.execute.acquire.members import AcquireProgress, is_free, progress
 from dayfly.plan.sealed import Plan
 from dayfly.spec.host_errors import RunDamagedError
 from dayfly.spec.run import Run
@@ -34,7 +34,7 @@ class PoolMember(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     secrets: str
     is_stopping: bool
-    progress: Progress
+    progress: AcquireProgress
 
     @property
     def pool_name(self) -> str:
@@ -44,7 +44,11 @@ class PoolMember(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_available(self) -> bool:
         """Return whether a holder may join it: it is open, was never held, and is not to end."""
-        return not self.is_stopping and self.progress in (Progress.CREATING, Progress.READY) and is_free(self.run)
+        return (
+            not self.is_stopping
+            and self.progress in (AcquireProgress.CREATING, AcquireProgress.READY)
+            and is_free(self.run)
+        )
 
 
 class MemberIndex:
@@ -57,7 +61,7 @@ class MemberIndex:
         self.secrets = secrets
         self._members: dict[str, PoolMember] = {}
         # By digest and progress, the members that a holder may join, in the order in which they became that.
-        self._available: dict[tuple[str, Progress], dict[str, None]] = {}
+        self._available: dict[tuple[str, AcquireProgress], dict[str, None]] = {}
         self._plans: dict[str, Plan] = {}
         self._by_holder: dict[str, set[str]] = {}
         # The time that the last members of a template took to become ready, in milliseconds.
@@ -148,7 +152,7 @@ class MemberIndex:
 
     def available(self, digest: str) -> Iterator[PoolMember]:
         """Yield the members of a template that a holder may join: ready ones, then those that are being created."""
-        for state in (Progress.READY, Progress.CREATING):
+        for state in (AcquireProgress.READY, AcquireProgress.CREATING):
             for uid in self._available.get((digest, state), ()):
                 yield self._members[uid]
 
@@ -172,7 +176,7 @@ class MemberIndex:
     def _put(self, member: PoolMember) -> None:
         uid, before = member.run.uid, self._members.get(member.run.uid)
         if before is not None:
-            if before.progress is Progress.CREATING and member.progress is Progress.READY:
+            if before.progress is AcquireProgress.CREATING and member.progress is AcquireProgress.READY:
                 self._add_duration(member.run)
             if not (member.is_available and before.progress is member.progress):
                 self._make_unavailable(before)

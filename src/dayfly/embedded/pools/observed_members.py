@@ -15,7 +15,7 @@ from dayfly.execute.acquire.pool_members import (
     pool_member,
     used_up,
 )
-from dayfly.plan.pools.refill import Member, MemberState
+from dayfly.plan.pools.refill import MemberState, RefillMember
 from dayfly.plan.world import TargetIntent
 from dayfly.spec.identity import member_id
 from dayfly.spec.lifecycle import API_VERSION, MEMBER_KIND, Target, digest
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dayfly.spec.report import RunReport
 
 
-def observed_members(pool: StoredPool, index: MemberIndex, reader: SqliteLedger) -> Iterator[Member]:
+def observed_members(pool: StoredPool, index: MemberIndex, reader: SqliteLedger) -> Iterator[RefillMember]:
     """Yield all members of a pool: living ones, those that cannot be read, and granted ones that have ended."""
     living, secrets = index.of_pool(pool.uid), index.secrets.read(pool.documents)
     for member in living:

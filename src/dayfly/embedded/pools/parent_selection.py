@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from dayfly.execute.acquire.members import Progress, has_room
+from dayfly.execute.acquire.members import AcquireProgress, has_room
 from dayfly.plan import messages
 from dayfly.plan.actions import Join, Leave
 from dayfly.plan.reasons import Reason
@@ -102,7 +102,7 @@ class ParentSelection:
         if found is None:
             return f"the record of parent {uid} is lost; restore it from a backup"
         name = found.run.target.name
-        if found.is_stopping or found.progress in (Progress.FAILED, Progress.ENDING):
+        if found.is_stopping or found.progress in (AcquireProgress.FAILED, AcquireProgress.ENDING):
             report = self.report(uid)
             return f"{name} is being deleted" + (f" ({report.message})" if report is not None else "")
         if not has_room(found.run, capacity - joining):

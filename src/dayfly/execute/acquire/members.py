@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dayfly.plan.sealed import Plan
 
 
-class Progress(enum.StrEnum):
+class AcquireProgress(enum.StrEnum):
     """The progress of a member: its create steps, then its end."""
 
     CREATING = "creating"
@@ -23,14 +23,14 @@ class Progress(enum.StrEnum):
     ENDING = "ending"
 
 
-def progress(plan: Plan, run: Run) -> Progress:
+def progress(plan: Plan, run: Run) -> AcquireProgress:
     """Return the progress of a member, whether or not it has a holder."""
     if run.phase is not Phase.OPEN:
-        return Progress.ENDING
+        return AcquireProgress.ENDING
     states = [unit_state(step, run.unit(step.id)) for step in plan.steps.values() if step.creates]
     if UnitState.FAILED in states:
-        return Progress.FAILED
-    return Progress.READY if all(state is UnitState.SUCCEEDED for state in states) else Progress.CREATING
+        return AcquireProgress.FAILED
+    return AcquireProgress.READY if all(state is UnitState.SUCCEEDED for state in states) else AcquireProgress.CREATING
 
 
 def is_free(run: Run) -> bool:

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-from dayfly.execute.acquire.members import Progress
+from dayfly.execute.acquire.members import AcquireProgress
 from dayfly.plan import messages
-from dayfly.plan.pools.refill import Member, MemberState
+from dayfly.plan.pools.refill import MemberState, RefillMember
 from dayfly.plan.pools.status import UNIT_STATES
 from dayfly.plan.reasons import Reason
 from dayfly.spec.report import RunReport, UnitReport
 from dayfly.spec.run import Phase, Run
 
 
-def member_state(run: Run, progress: Progress) -> MemberState:
+def member_state(run: Run, progress: AcquireProgress) -> MemberState:
     """Return the state of a member whose run exists."""
     if run.phase is Phase.OPEN and run.joins:
         return MemberState.HELD
     return MemberState(progress)
 
 
-def used_up(number: int, uid: str) -> Member:
+def used_up(number: int, uid: str) -> RefillMember:
     """Return a member whose ledger is lost. The pool replaces it, and cannot end without it."""
-    return Member(number=number, uid=uid, template="", state=MemberState.ENDING, born_at=0)
+    return RefillMember(number=number, uid=uid, template="", state=MemberState.ENDING, born_at=0)
 
 
-def pool_member(run: Run, number: int, state: MemberState) -> Member:
+def pool_member(run: Run, number: int, state: MemberState) -> RefillMember:
     """Return a member for the refill of its pool."""
     left_at = run.closed.at if run.joins and run.closed is not None else 0
     held_at = run.holders[0].at if run.holders else left_at
     # A member that its holder has left already was ready, too. Its delete steps were claimed after that.
     ends = [record.ended_at for record in run.units.values() if not left_at or record.claimed_at < left_at]
     is_ready = (state in (MemberState.READY, MemberState.HELD) or bool(left_at)) and all(ends)
-    return Member(
+    return RefillMember(
         number=number,
         uid=run.uid,
         template=run.plan,

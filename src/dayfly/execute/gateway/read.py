@@ -14,7 +14,7 @@ class ParentCondition(ObjectCondition, frozen=True):
     observed_generation: int = 0
 
 
-class Parent(KubeStruct, frozen=True):
+class RouteParent(KubeStruct, frozen=True):
     """The status that a controller reports for a route at one parent: a Gateway, a listener, or a Service."""
 
     parent_ref: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -44,7 +44,7 @@ class Parent(KubeStruct, frozen=True):
 class RouteStatus(KubeStruct, frozen=True):
     """The status of a route."""
 
-    parents: list[Parent] | None = None
+    parents: list[RouteParent] | None = None
 
 
 class RouteObject(KubeStruct, frozen=True):
@@ -71,7 +71,7 @@ _CONDITIONS = ("Accepted", "ResolvedRefs")
 _NEVER = 1 << 60
 
 
-def accepting_parents(route: RouteObject) -> dict[tuple[str, ...], Parent]:
+def accepting_parents(route: RouteObject) -> dict[tuple[str, ...], RouteParent]:
     """Return the parents that have accepted a route in any generation."""
     return {parent.key: parent for parent in route.status.parents or () if parent.is_condition_true("Accepted")}
 

@@ -17,7 +17,7 @@ from dayfly.execute.acquire.facts import (
     needs_member,
     replacement_facts,
 )
-from dayfly.execute.acquire.members import Progress, is_free, is_held_by, join, leave, may_claim, progress
+from dayfly.execute.acquire.members import AcquireProgress, is_free, is_held_by, join, leave, may_claim, progress
 from dayfly.execute.executor import Observations
 from dayfly.execute.pod import names
 from dayfly.kube import errors
@@ -169,10 +169,10 @@ class AcquireExecutor:
         """Yield the members that the run may join: ready ones, then those that are expected soon, the oldest first."""
         known = map(self._cluster.ledger.get, self._cluster.holds.free(holder.target.namespace, template.digest))
         free = sorted((run for run in known if run is not None and self._is_free(run)), key=_age)
-        yield from (run for run in free if progress(template.plan, run.ledger) is Progress.READY)
+        yield from (run for run in free if progress(template.plan, run.ledger) is AcquireProgress.READY)
         usual = self._usual_duration(holder, template)
         for run in free:
-            is_creating = progress(template.plan, run.ledger) is Progress.CREATING
+            is_creating = progress(template.plan, run.ledger) is AcquireProgress.CREATING
             if is_creating and (usual is None or now - run.ledger.born_at < usual):
                 yield run
 
@@ -187,7 +187,7 @@ class AcquireExecutor:
         """Return the usual milliseconds until a member of the template is ready; None if there is no example."""
         names_ = self._cluster.holds.living(holder.target.namespace, template.digest)
         known = [run.ledger for name in names_ if (run := self._cluster.ledger.get(name)) is not None]
-        durations = [_creation_ms(run) for run in known if progress(template.plan, run) is Progress.READY]
+        durations = [_creation_ms(run) for run in known if progress(template.plan, run) is AcquireProgress.READY]
         return statistics.median(durations) if durations else None
 
     async def _create(self, sight: Sight, acquisition: Acquisition, attempt: int) -> str:

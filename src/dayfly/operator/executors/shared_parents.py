@@ -10,7 +10,7 @@ import weakref
 from typing import NamedTuple
 
 from dayfly.execute.acquire.acquisition import Acquisition, Template
-from dayfly.execute.acquire.members import Progress, has_room, is_held_by, join, may_claim, progress
+from dayfly.execute.acquire.members import AcquireProgress, has_room, is_held_by, join, may_claim, progress
 from dayfly.execute.pod import names
 from dayfly.execute.pod.read import parse_time
 from dayfly.kube.cache import ObjectChange
@@ -39,7 +39,7 @@ class ParentSlot(NamedTuple):
     run: RunObject | None = None
 
 
-class Obstacle(NamedTuple):
+class ParentObstacle(NamedTuple):
     """Why a run may not hold an existing parent; `is_young` if it soon may."""
 
     problem: str
@@ -67,7 +67,7 @@ class SharedParents:
         A run creates another parent only if the existing ones are full or ending, not if one is just being created.
         """
         template, ledger = acquisition.template, run.ledger
-        free, obstacles = 0, list[Obstacle]()
+        free, obstacles = 0, list[ParentObstacle]()
         for number in range(1, _sharing(template).max_parents + 1):
             seen = self._cluster.holds.members.get(_name(template, number), ledger.target.namespace)
             if seen is None:
@@ -87,24 +87,24 @@ class SharedParents:
 
     def _place(
         self, seen: PoolMemberObject, number: int, holder: Run, acquisition: Acquisition, now: int
-    ) -> ParentSlot | Obstacle:
+    ) -> ParentSlot | ParentObstacle:
         """Return the place of an existing parent if the run may hold it, or why it may not."""
         meta, template = seen.metadata, acquisition.template
         name, run = meta.name, self._cluster.ledger.get(names.run_name(meta.name, meta.uid))
         capacity = _sharing(template).capacity
         if run is None and has_finalizer(meta, TARGET_FINALIZER):
-            return Obstacle(f"the ledger of {name} is lost; restore it from a backup")
+            return ParentObstacle(f"the ledger of {name} is lost; restore it from a backup")
         if meta.deletion_timestamp or (run is not None and not _is_usable(run.ledger, template)):
             report = self._report_of(names.run_name(name, meta.uid))
             detail = f" ({report.message})" if report is not None and report.message else ""
-            return Obstacle(f"{name} is being deleted{detail}")
+            return ParentObstacle(f"{name} is being deleted{detail}")
         if _is_maker(seen, holder, acquisition) and (run is None or is_held_by(run.ledger, *_key(holder, acquisition))):
             return ParentSlot(number)
         if run is None or not run.ledger.units:
             is_young = now - parse_time(meta.creation_timestamp) < BIRTH_PATIENCE_MS
-            return Obstacle(f"{name} is being created", is_young)
+            return ParentObstacle(f"{name} is being created", is_young)
         if not has_room(run.ledger, capacity):
-            return Obstacle(f"{name} has {len(run.ledger.holders)} of {capacity} holders")
+            return ParentObstacle(f"{name} has {len(run.ledger.holders)} of {capacity} holders")
         return ParentSlot(number, run)
 
     # --- the entry of a holder --------------------------------------------------------------------------------------
@@ -210,4 +210,4 @@ def _is_maker(seen: PoolMemberObject, holder: Run, acquisition: Acquisition) -> 
 
 
 def _is_usable(ledger: Run, template: Template) -> bool:
-    return progress(template.plan, ledger) in (Progress.CREATING, Progress.READY)
+    return progress(template.plan, ledger) in (AcquireProgress.CREATING, AcquireProgress.READY)

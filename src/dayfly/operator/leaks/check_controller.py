@@ -24,9 +24,9 @@ from dayfly.operator.cluster.objects import LEAK_CHECKS, LEAK_LABEL, LEAK_REQUES
 from dayfly.operator.leaks.check_store import (
     RESERVED_BYTES,
     CheckRecord,
+    CheckTooLargeError,
     StoredCheck,
     Sweep,
-    TooLargeError,
     with_findings,
 )
 from dayfly.operator.records.resource_key import BrokenKeyError
@@ -241,7 +241,7 @@ class LeakCheckController:
         if not error:
             try:
                 return await self._compare(seen, stored, record, compiled, items)
-            except (BrokenKeyError, TooLargeError) as fault:
+            except (BrokenKeyError, CheckTooLargeError) as fault:
                 error = str(fault)
         state = begin_sweep(record.state, sweep.began_at, _limited(error, MAX_LIST_ERROR_BYTES), sweep.plan)
         return await self._save(seen, stored, msgspec.structs.replace(record, state=state, sweep=None))

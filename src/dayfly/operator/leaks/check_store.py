@@ -97,7 +97,7 @@ class _Stored(msgspec.Struct, frozen=True):
     rows: list[_Row]
 
 
-class TooLargeError(Exception):
+class CheckTooLargeError(Exception):
     """A list is too long to be stored."""
 
 
@@ -132,13 +132,13 @@ class CheckStore:
             reserved: Number of bytes that must be free afterwards.
 
         Raises:
-            TooLargeError: the lists are too long; nothing is stored.
+            CheckTooLargeError: the lists are too long; nothing is stored.
             errors.ApiError: it may not be stored.
         """
         data = _pack(record)
         limit = MAX_BYTES - reserved
         if len(data) > limit:
-            raise TooLargeError(
+            raise CheckTooLargeError(
                 f"the list is too long for a cluster: it has {len(data) >> 10} KiB in compressed form, at most "
                 f"{limit >> 10} KiB are possible; write several checks with params that select parts"
             )

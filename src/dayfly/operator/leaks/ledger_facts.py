@@ -12,7 +12,7 @@ from dayfly.operator.cluster.caches import has_finalizer
 from dayfly.operator.cluster.objects import DOCUMENTS, LEAK_CHECKS, LEAK_LABEL, RUNS, TARGET_FINALIZER, RunObject
 from dayfly.plan.leaks.records import expected_resource, record_resource
 from dayfly.plan.leaks.sweep import LedgerFacts
-from dayfly.plan.leaks.verdict import Evidence, RunState
+from dayfly.plan.leaks.verdict import Evidence, ResourceRunState
 from dayfly.spec.identity import resource_id
 
 if TYPE_CHECKING:
@@ -51,12 +51,12 @@ class FactReader:
                 tokens[item.id] = tokens.get(item.id, False) or is_ours
         records = await self._registry.records.find(tokens.keys())
         # A lost ledger has neither: its resources may be in use.
-        absent = RunState.UNANSWERED if self._has_lost_ledger(runs) else RunState.NONE
+        absent = ResourceRunState.UNANSWERED if self._has_lost_ledger(runs) else ResourceRunState.NONE
         evidence = {id_: Evidence(state) for id_, state in living.items()}
         for id_, has_token in tokens.items():
             record = records.get(id_)
             evidence[id_] = (
-                Evidence(RunState.NONE, plugin_of(record, origin.publisher), record.ended_at, has_token)
+                Evidence(ResourceRunState.NONE, plugin_of(record, origin.publisher), record.ended_at, has_token)
                 if record is not None
                 else Evidence(absent, has_token=has_token)
             )
@@ -107,15 +107,15 @@ class FactReader:
         )
 
 
-def living_resources(runs: Iterable[RunObject]) -> dict[str, RunState]:
+def living_resources(runs: Iterable[RunObject]) -> dict[str, ResourceRunState]:
     """Return the resource IDs of runs and the resources that leak checks delete, with the state of the run."""
-    found: dict[str, RunState] = {}
+    found: dict[str, ResourceRunState] = {}
     for run in runs:
         ledger = run.ledger
-        state = RunState.OPEN if ledger.closed is None else RunState.CLOSED
+        state = ResourceRunState.OPEN if ledger.closed is None else ResourceRunState.CLOSED
         if ledger.target.kind == LEAK_CHECKS.kind:
             if id_ := (run.metadata.labels or {}).get(LEAK_LABEL, ""):
-                found.setdefault(id_, RunState.CLOSED)
+                found.setdefault(id_, ResourceRunState.CLOSED)
             continue
         for resource in {name.partition("/")[0] for name in ledger.units}:
             found[resource_id(ledger.uid, resource)] = state

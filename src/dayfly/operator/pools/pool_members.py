@@ -20,7 +20,7 @@ from dayfly.operator.cluster.objects import (
     RunObject,
 )
 from dayfly.plan.actions import Close
-from dayfly.plan.pools.refill import CLOSABLE, CloseMember, Member, MemberState
+from dayfly.plan.pools.refill import CLOSABLE, CloseMember, MemberState, RefillMember
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, seal
 from dayfly.spec.kinds import PoolMemberSpec, RunSpec
@@ -46,7 +46,7 @@ class PoolMembers:
         """Return the newest known run of a member."""
         return self._cluster.ledger.get(names.run_name(seen.metadata.name, seen.metadata.uid))
 
-    def observe(self, pool: str, versions: str) -> Iterator[Member]:
+    def observe(self, pool: str, versions: str) -> Iterator[RefillMember]:
         """Yield the members of a pool that have a run, or whose run is lost.
 
         `versions` is the digest of what new members read; empty if it is unknown.

@@ -9,7 +9,7 @@ from dayfly.operator.status.sandbox_status import SandboxNotReadyError
 from dayfly.operator.status.status_format import conditions
 from dayfly.operator.status.status_writer import ObjectStatusWriter, StatusUpdate
 from dayfly.operator.targets.adapter import UndecidableError
-from dayfly.plan.pools.refill import Member, PoolDecision
+from dayfly.plan.pools.refill import PoolDecision, RefillMember
 from dayfly.plan.pools.status import describe_pool
 from dayfly.plan.reasons import Reason
 from dayfly.spec.report import PoolReport, RunReport, UnitReport
@@ -25,7 +25,7 @@ class PoolTurn(NamedTuple):
 
     spec: ResourcePoolSpec
     decision: PoolDecision
-    members: tuple[Member, ...]
+    members: tuple[RefillMember, ...]
     end: EndRequest | None
     run: RunObject
     now: int

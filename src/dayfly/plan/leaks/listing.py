@@ -45,7 +45,7 @@ class InventoryItem(NamedTuple):
         return bool(found) and not after[:1].isalnum() and before[-1:] not in _HEXADECIMAL
 
 
-class Listing(NamedTuple):
+class Inventory(NamedTuple):
     """A list. With an `error` it proves nothing, neither that something exists nor that it is gone."""
 
     items: tuple[InventoryItem, ...]
@@ -72,7 +72,7 @@ _decode_line = msgspec.json.Decoder(_Line).decode
 _decode_end = msgspec.json.Decoder(_End).decode
 
 
-def parse_log(log: bytes) -> Listing:
+def parse_log(log: bytes) -> Inventory:
     """Return the list in the log of an inventory script, which also has its warnings.
 
     Lines that do not begin with `{` are skipped. A line of the list that a warning has torn apart is invalid or not
@@ -83,30 +83,30 @@ def parse_log(log: bytes) -> Listing:
     return parse_listing(b"\n".join(line for line in log.split(b"\n") if line.lstrip().startswith(b"{")))
 
 
-def parse_listing(output: bytes) -> Listing:
+def parse_listing(output: bytes) -> Inventory:
     """Return the list in the output of an inventory script, or why it is invalid or incomplete."""
     if len(output) > MAX_LISTING_BYTES:
-        return Listing((), f"it has more than {MAX_LISTING_BYTES >> 20} MiB")
+        return Inventory((), f"it has more than {MAX_LISTING_BYTES >> 20} MiB")
     lines = [(number, line) for number, line in enumerate(output.split(b"\n"), 1) if line.strip()]
     if not lines:
-        return Listing((), 'it is empty; the last line must be {"complete": true, "count": N}')
+        return Inventory((), 'it is empty; the last line must be {"complete": true, "count": N}')
     *rows, (last, end) = lines
     try:
         ending = _decode_end(end)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         shown = _show(end)
-        return Listing((), f'it is incomplete: the last line must be {{"complete": true, "count": N}}, not {shown}')
+        return Inventory((), f'it is incomplete: the last line must be {{"complete": true, "count": N}}, not {shown}')
     if not ending.complete:
-        return Listing((), f"it is incomplete: line {last} has complete: false")
+        return Inventory((), f"it is incomplete: line {last} has complete: false")
     if ending.count != len(rows):
-        return Listing((), f"it is incomplete: line {last} has count {ending.count}, but there are {len(rows)} items")
+        return Inventory((), f"it is incomplete: line {last} has count {ending.count}, but there are {len(rows)} items")
     found: list[InventoryItem] = []
     for number, line in rows:
         item = _read(line)
         if isinstance(item, str):
-            return Listing((), f"line {number} is invalid: {item}: {_show(line)}")
+            return Inventory((), f"line {number} is invalid: {item}: {_show(line)}")
         found.append(item)
-    return Listing(tuple(found))
+    return Inventory(tuple(found))
 
 
 def _read(line: bytes) -> InventoryItem | str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from dayfly.plan.leaks.verdict import Evidence, ExpectedResource, RunState
+from dayfly.plan.leaks.verdict import Evidence, ExpectedResource, ResourceRunState
 from dayfly.spec.identity import resource_id
 from dayfly.spec.lifecycle import LifecycleEvent, unit_id
 from dayfly.spec.scalars import semver
@@ -46,7 +46,7 @@ class ResourceRecord(NamedTuple):
         """Return the name of the plugin without its version."""
         return semver.split_reference(self.plugin)[0]
 
-    def evidence(self, state: RunState, *, has_token: bool) -> Evidence:
+    def evidence(self, state: ResourceRunState, *, has_token: bool) -> Evidence:
         """Return the evidence about the resource. `state` is the state of its run."""
         return Evidence(state, self.plugin, self.ended_at, has_token)
 

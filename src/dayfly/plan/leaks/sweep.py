@@ -16,7 +16,7 @@ from dayfly.plan.leaks.verdict import (
     CompleteList,
     Evidence,
     ExpectedResource,
-    Finding,
+    ItemFinding,
     LeakVerdict,
     are_distant,
     count_deletable,
@@ -77,7 +77,7 @@ class LedgerFacts(NamedTuple):
     expected: Sequence[ExpectedResource]
 
 
-class Comparison(NamedTuple):
+class SweepDecision(NamedTuple):
     """The state after a list, before any deletion, and the resource IDs to delete with their plugins, in order."""
 
     state: LeakState
@@ -103,7 +103,7 @@ def compare_list(
     facts: LedgerFacts,
     find_deletion: Callable[[str], Lifecycle | None],
     now: int,
-) -> Comparison:
+) -> SweepDecision:
     """Return what follows from a complete list.
 
     Args:
@@ -140,7 +140,7 @@ def compare_list(
     after = msgspec.structs.replace(
         state, lists=stored, findings=tuple(map(to_wire, findings)), deletions=deletions, left=left, applied=applied
     )
-    return Comparison(after, {id_: plugins[id_] for id_ in ids})
+    return SweepDecision(after, {id_: plugins[id_] for id_ in ids})
 
 
 def digest_deletion(spec: LeakCheckSpec, document: Lifecycle | None) -> str:
@@ -206,7 +206,9 @@ def describe_check(name: str, spec: LeakCheckSpec, plugin: str, state: LeakState
     )
 
 
-def make_report(name: str, spec: LeakCheckSpec, plugin: str, findings: Sequence[Finding], **state: Any) -> LeakReport:
+def make_report(
+    name: str, spec: LeakCheckSpec, plugin: str, findings: Sequence[ItemFinding], **state: Any
+) -> LeakReport:
     """Return the report of a check with these findings. `state` are further fields of the report."""
     return LeakReport(
         name=name,
@@ -218,7 +220,7 @@ def make_report(name: str, spec: LeakCheckSpec, plugin: str, findings: Sequence[
     )
 
 
-def to_wire(finding: Finding) -> LeakFinding:
+def to_wire(finding: ItemFinding) -> LeakFinding:
     """Return a finding as it is stored and reported."""
     return LeakFinding(
         verdict=finding.verdict.value,
@@ -231,12 +233,12 @@ def to_wire(finding: Finding) -> LeakFinding:
     )
 
 
-def _with_error(finding: Finding, error: str) -> Finding:
+def _with_error(finding: ItemFinding, error: str) -> ItemFinding:
     return finding._replace(reason=f"{finding.reason}; {error}") if error and finding.is_deletable else finding
 
 
-def _from_wire(finding: LeakFinding) -> Finding:
-    return Finding(
+def _from_wire(finding: LeakFinding) -> ItemFinding:
+    return ItemFinding(
         LeakVerdict(finding.verdict),
         finding.id,
         finding.name,

@@ -40,7 +40,7 @@ LEAKS: Final = (LeakVerdict.ORPHAN, LeakVerdict.MISSING)
 """The verdicts that need a person or a deletion."""
 
 
-class RunState(enum.StrEnum):
+class ResourceRunState(enum.StrEnum):
     """The state of the run of a resource, as its host has answered."""
 
     OPEN = "open"
@@ -59,7 +59,7 @@ class Evidence(NamedTuple):
         has_token: Whether the token of the item was made with our key for this resource ID.
     """
 
-    run: RunState
+    run: ResourceRunState
     plugin: str = ""
     ended_at: int = 0
     has_token: bool = False
@@ -73,7 +73,7 @@ class CompleteList(NamedTuple):
     first_seen: Mapping[str, int] = {}
 
 
-class Finding(NamedTuple):
+class ItemFinding(NamedTuple):
     """A verdict.
 
     Attributes:
@@ -125,7 +125,7 @@ def find_verdicts(
     expected: Iterable[ExpectedResource],
     rules: CheckRules,
     now: int,
-) -> list[Finding]:
+) -> list[ItemFinding]:
     """Return the verdicts about all items of a list, in its order, and after them those about missing resources.
 
     Args:
@@ -140,12 +140,12 @@ def find_verdicts(
     lists = [current] if previous is None else [current, previous]
     listed_before = {(item.name, item.id) for item in previous.items} if previous is not None else set()
     found = [
-        Finding(LeakVerdict.UNKNOWN, item.id, item.name, "the list has this name twice")
+        ItemFinding(LeakVerdict.UNKNOWN, item.id, item.name, "the list has this name twice")
         if names[item.name] > 1
         else _finding(
             item,
             lists,
-            evidence.get(item.id, Evidence(RunState.UNANSWERED)),
+            evidence.get(item.id, Evidence(ResourceRunState.UNANSWERED)),
             rules,
             now,
             was_listed=(item.name, item.id) in listed_before,
@@ -166,13 +166,13 @@ def _finding(
     now: int,
     *,
     was_listed: bool,
-) -> Finding:
+) -> ItemFinding:
     created = item.created or lists[0].first_seen.get(item.name, 0)
     verdict, reason = _verdict(item, created, known, rules, now)
     if verdict is LeakVerdict.ORPHAN and not (was_listed and _prove_together(lists, known.ended_at, rules)):
         verdict, reason = LeakVerdict.UNKNOWN, "it is not yet in two complete lists after the end of its run"
     is_deletable = verdict is LeakVerdict.ORPHAN and bool(known.plugin)  # other delete steps may remove other items
-    return Finding(verdict, item.id, item.name, reason, known.plugin, created, is_deletable)
+    return ItemFinding(verdict, item.id, item.name, reason, known.plugin, created, is_deletable)
 
 
 def _verdict(
@@ -182,11 +182,11 @@ def _verdict(
     if not item.id:
         return LeakVerdict.FOREIGN, "it has no resource id"
     match known.run:
-        case RunState.OPEN:
+        case ResourceRunState.OPEN:
             return LeakVerdict.HELD, "its run is open"
-        case RunState.CLOSED:
+        case ResourceRunState.CLOSED:
             return LeakVerdict.ENDING, "its run is being deleted"
-        case RunState.UNANSWERED:
+        case ResourceRunState.UNANSWERED:
             return LeakVerdict.UNKNOWN, "its ledger has not answered"
     if not known.plugin and not known.has_token:
         return (
@@ -220,7 +220,7 @@ def list_distance_ms(grace_ms: int) -> int:
     return min(grace_ms, MIN_LIST_DISTANCE_MS)
 
 
-def _protect_copies(finding: Finding, copied: set[str], doubtful: set[str]) -> Finding:
+def _protect_copies(finding: ItemFinding, copied: set[str], doubtful: set[str]) -> ItemFinding:
     """Return the finding; it is deletable only if all items with its ID are orphans and have the ID in their names.
 
     A restored snapshot has the tags of its original, and delete steps may select by tag.
@@ -232,26 +232,26 @@ def _protect_copies(finding: Finding, copied: set[str], doubtful: set[str]) -> F
     return finding
 
 
-def _missing(lists: Sequence[CompleteList], expected: Iterable[ExpectedResource]) -> list[Finding]:
+def _missing(lists: Sequence[CompleteList], expected: Iterable[ExpectedResource]) -> list[ItemFinding]:
     if len(lists) < 2:
         return []
     listed = {item.id for each in lists for item in each.items}
     first = min(each.began_at for each in lists)
     return [
-        Finding(LeakVerdict.MISSING, each.id, each.name, "two complete lists lack it", each.plugin)
+        ItemFinding(LeakVerdict.MISSING, each.id, each.name, "two complete lists lack it", each.plugin)
         for each in expected
         if 0 < each.made_at < first and each.id not in listed
     ]
 
 
-def shown_findings(findings: Iterable[Finding], limit: int = MAX_FINDINGS) -> list[Finding]:
+def shown_findings(findings: Iterable[ItemFinding], limit: int = MAX_FINDINGS) -> list[ItemFinding]:
     """Return the findings for a report: deletable items, other orphans, missing resources, the rest."""
     ranks = {LeakVerdict.ORPHAN: 1, LeakVerdict.MISSING: 2}
     shown = [each for each in findings if each.verdict is not LeakVerdict.HELD]
     return sorted(shown, key=lambda each: 0 if each.is_deletable else ranks.get(each.verdict, 3))[:limit]
 
 
-def plan_digest(findings: Sequence[Finding], deletions: Mapping[str, str]) -> str:
+def plan_digest(findings: Sequence[ItemFinding], deletions: Mapping[str, str]) -> str:
     """Return the digest of everything that may be deleted; empty if there is nothing, or more than a report shows.
 
     A plan that a person has read is only carried out if the digest is still the same.
@@ -268,7 +268,7 @@ def plan_digest(findings: Sequence[Finding], deletions: Mapping[str, str]) -> st
     return hashlib.sha256(repr(items).encode()).hexdigest()[:_DIGEST_LENGTH]
 
 
-def select_deletions(findings: Sequence[Finding], inventory_size: int) -> tuple[list[str], int]:
+def select_deletions(findings: Sequence[ItemFinding], inventory_size: int) -> tuple[list[str], int]:
     """Return the resource IDs that a sweep may delete, and how many deletable IDs are left for a person.
 
     A sweep deletes at most 10 items, and at most a tenth of the inventory but at least one. All items of an ID are
@@ -286,6 +286,6 @@ def select_deletions(findings: Sequence[Finding], inventory_size: int) -> tuple[
     return chosen, len(sizes) - len(chosen)
 
 
-def count_deletable(findings: Iterable[Finding]) -> int:
+def count_deletable(findings: Iterable[ItemFinding]) -> int:
     """Return the number of resource IDs that may be deleted."""
     return len({each.id for each in findings if each.is_deletable})

@@ -50,7 +50,7 @@ class MemberState(enum.StrEnum):
 CLOSABLE: Final = (MemberState.CREATING, MemberState.UNSCHEDULABLE, MemberState.READY, MemberState.FAILED)
 
 
-class Member(msgspec.Struct, frozen=True, kw_only=True):
+class RefillMember(msgspec.Struct, frozen=True, kw_only=True):
     """An observed member. `stale` means that an image or Secret has changed since its creation.
 
     `HELD` applies to each member that has or had a holder and is open, ready or not. Times are unix milliseconds, 0 if
@@ -108,7 +108,7 @@ def decide_pool(
     spec: ResourcePoolSpec,
     template: str,
     ledger: PoolLedger,
-    members: Iterable[Member],
+    members: Iterable[RefillMember],
     now: int,
     *,
     misses: int = 0,
@@ -150,7 +150,7 @@ class _Draft:
     """The ledger after the moves so far. `decide_pool` creates, fills and discards it."""
 
     def __init__(
-        self, spec: ResourcePoolSpec, template: str, ledger: PoolLedger, members: Iterable[Member], now: int
+        self, spec: ResourcePoolSpec, template: str, ledger: PoolLedger, members: Iterable[RefillMember], now: int
     ) -> None:
         self.spec = spec
         self.template = template
@@ -223,7 +223,7 @@ class _Draft:
             message = messages.pool_fails(self.failures)
             self.pause = EndRequest(at=self.now, reason=Reason.FAILING, message=message)
 
-    def _count_end(self, member: Member) -> None:
+    def _count_end(self, member: RefillMember) -> None:
         """Count the end of a member's creation: a failure, or a success after the last failure."""
         if member.state is MemberState.FAILED:
             self.failures, self.failed = self.failures + 1, member.number
@@ -286,7 +286,7 @@ class _Draft:
     def _has_template(self, number: int) -> bool:
         return self.members[number].template == self.template
 
-    def _is_stale(self, member: Member) -> bool:
+    def _is_stale(self, member: RefillMember) -> bool:
         """Return whether a member must be replaced. Record when that changes. Only ready members have an age."""
         due = replace_at(self.spec, member) if member.state is MemberState.READY else 0
         if member.number in self.granted:
@@ -386,7 +386,7 @@ def surge(target: int) -> int:
     return -(-target // SURGE_DIVISOR)
 
 
-def replace_at(spec: ResourcePoolSpec, member: Member) -> int:
+def replace_at(spec: ResourcePoolSpec, member: RefillMember) -> int:
     """Return when the member is replaced because of `maxAge`; 0 for never. The UID determines the spread."""
     if not spec.max_age:
         return 0

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from dayfly.plan.pools.demand import batch_size, request_rate
-from dayfly.plan.pools.refill import Member, MemberState, PoolDecision
+from dayfly.plan.pools.refill import MemberState, PoolDecision, RefillMember
 from dayfly.spec.report import PoolReport, UnitReport
 
 SECONDS_PER_HOUR = 3_600
@@ -20,7 +20,7 @@ UNIT_STATES: Final = {
 """The states of members as states of units, in the report of their pool."""
 
 
-def describe_pool(decision: PoolDecision, members: Iterable[Member], now: int, *, generation: int) -> PoolReport:
+def describe_pool(decision: PoolDecision, members: Iterable[RefillMember], now: int, *, generation: int) -> PoolReport:
     """Return the numbers of a pool as of `now` (unix milliseconds). `generation` is that of its spec and template."""
     every = list(members)
     summary, pause, demand = decision.summary, decision.ledger.pause, decision.ledger.demand

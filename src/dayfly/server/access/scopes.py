@@ -50,7 +50,7 @@ class ScopedObject(Protocol):
     def session(self) -> str: ...
 
 
-class Agent(NamedTuple):
+class AgentKey(NamedTuple):
     """A key for agents: its ID, the session of the request (empty without one), and its limits."""
 
     key: str
@@ -67,7 +67,7 @@ class Scope(NamedTuple):
     clusters: tuple[Glob, ...] = ()
     names: tuple[Glob, ...] = ()
     plugins: tuple[Glob, ...] = ()
-    agent: Agent | None = None
+    agent: AgentKey | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -119,7 +119,7 @@ def agent_scope(id_: str, limits: AgentLimits, clusters: tuple[Glob, ...], sessi
     nothing about other sandboxes.
     """
     prefix = session or f"k{id_[:7]}"
-    return Scope(clusters=clusters, names=(Glob(f"{prefix}-*"),), agent=Agent(id_, session, limits))
+    return Scope(clusters=clusters, names=(Glob(f"{prefix}-*"),), agent=AgentKey(id_, session, limits))
 
 
 def _any(globs: tuple[Glob, ...], value: str) -> bool:

@@ -18,7 +18,7 @@ from dayfly.server.http.errors import RequestError
 
 if TYPE_CHECKING:
     from dayfly.server.access.agent_limits import AgentLimits
-    from dayfly.server.access.scopes import Agent
+    from dayfly.server.access.scopes import AgentKey
     from dayfly.server.db.rows import Rows
     from dayfly.server.records.run_records import RunRecord
 
@@ -49,7 +49,7 @@ def read_usage(rows: Rows, key: str, without: str = "") -> KeyUsage:
     return KeyUsage(number, int(seconds), used or 0)
 
 
-def reserve(rows: Rows, agent: Agent, record: RunRecord[Any], now: int) -> None:
+def reserve(rows: Rows, agent: AgentKey, record: RunRecord[Any], now: int) -> None:
     """Refuse a new or changed sandbox that exceeds the limits of its key, or whose key or session is over.
 
     Raises:
@@ -66,7 +66,7 @@ def reserve(rows: Rows, agent: Agent, record: RunRecord[Any], now: int) -> None:
     _check_budget(limits, usage, record.reserved_seconds, "give a shorter ttl")
 
 
-def charge_reset(rows: Rows, agent: Agent) -> None:
+def charge_reset(rows: Rows, agent: AgentKey) -> None:
     """Count the reset of a resource as a creation, which uses another member of a pool.
 
     Raises:
@@ -76,7 +76,7 @@ def charge_reset(rows: Rows, agent: Agent) -> None:
     _use(rows, agent.key, MIN_CHARGE_S)
 
 
-def refund_reset(rows: Rows, agent: Agent) -> None:
+def refund_reset(rows: Rows, agent: AgentKey) -> None:
     """Return the charge of a reset that was not executed."""
     _use(rows, agent.key, -MIN_CHARGE_S)
 
