@@ -10,7 +10,7 @@ from tests.examples.home import Home
 from tests.examples.kinds import FOLDER, GALLERY, Example
 
 from dayfly.client import files
-from dayfly.plan.leaks.listing import Inventory, parse_listing
+from dayfly.plan.leaks.listing import ItemList, parse_listing
 from dayfly.spec import documents
 
 WRONG_CREDENTIALS = {
@@ -28,7 +28,7 @@ WRONG_CREDENTIALS = {
 EXAMPLES = (*GALLERY, "postgres-schema", "s3-bucket", "pooled-bucket", "sqlite-notes", "python-step")
 
 
-def take_inventory(example: Example, folder: Path, resource: str, **environment: str) -> tuple[int, Inventory]:
+def take_inventory(example: Example, folder: Path, resource: str, **environment: str) -> tuple[int, ItemList]:
     """Run the inventory of an example as a program. Return its exit code and its list."""
     (file,) = files.load([str(FOLDER / example.name / "plugin.yaml")], [])
     (step,) = documents.export(file.content)["spec"]["inventory"]
@@ -62,9 +62,9 @@ def test_inventory_lists_one_resource_and_all(example: Example, home: Home, tmp_
         assert (code, listing.error) == (0, "")
         assert {item.id for item in listing.items} == {identity}
         assert all(item.is_named_by_id for item in listing.items)
-    assert take_inventory(example, tmp_path, "0" * 26) == (0, Inventory(()))
+    assert take_inventory(example, tmp_path, "0" * 26) == (0, ItemList(()))
     home.dayfly("sandbox", "delete", example.sandbox)
-    assert take_inventory(example, tmp_path, "") == (0, Inventory(()))
+    assert take_inventory(example, tmp_path, "") == (0, ItemList(()))
 
 
 @pytest.mark.proof

@@ -45,7 +45,7 @@ class InventoryItem(NamedTuple):
         return bool(found) and not after[:1].isalnum() and before[-1:] not in _HEXADECIMAL
 
 
-class Inventory(NamedTuple):
+class ItemList(NamedTuple):
     """A list. With an `error` it proves nothing, neither that something exists nor that it is gone."""
 
     items: tuple[InventoryItem, ...]
@@ -72,7 +72,7 @@ _decode_line = msgspec.json.Decoder(_Line).decode
 _decode_end = msgspec.json.Decoder(_End).decode
 
 
-def parse_log(log: bytes) -> Inventory:
+def parse_log(log: bytes) -> ItemList:
     """Return the list in the log of an inventory script, which also has its warnings.
 
     Lines that do not begin with `{` are skipped. A line of the list that a warning has torn apart is invalid or not
@@ -83,30 +83,30 @@ def parse_log(log: bytes) -> Inventory:
     return parse_listing(b"\n".join(line for line in log.split(b"\n") if line.lstrip().startswith(b"{")))
 
 
-def parse_listing(output: bytes) -> Inventory:
+def parse_listing(output: bytes) -> ItemList:
     """Return the list in the output of an inventory script, or why it is invalid or incomplete."""
     if len(output) > MAX_LISTING_BYTES:
-        return Inventory((), f"it has more than {MAX_LISTING_BYTES >> 20} MiB")
+        return ItemList((), f"it has more than {MAX_LISTING_BYTES >> 20} MiB")
     lines = [(number, line) for number, line in enumerate(output.split(b"\n"), 1) if line.strip()]
     if not lines:
-        return Inventory((), 'it is empty; the last line must be {"complete": true, "count": N}')
+        return ItemList((), 'it is empty; the last line must be {"complete": true, "count": N}')
     *rows, (last, end) = lines
     try:
         ending = _decode_end(end)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         shown = _show(end)
-        return Inventory((), f'it is incomplete: the last line must be {{"complete": true, "count": N}}, not {shown}')
+        return ItemList((), f'it is incomplete: the last line must be {{"complete": true, "count": N}}, not {shown}')
     if not ending.complete:
-        return Inventory((), f"it is incomplete: line {last} has complete: false")
+        return ItemList((), f"it is incomplete: line {last} has complete: false")
     if ending.count != len(rows):
-        return Inventory((), f"it is incomplete: line {last} has count {ending.count}, but there are {len(rows)} items")
+        return ItemList((), f"it is incomplete: line {last} has count {ending.count}, but there are {len(rows)} items")
     found: list[InventoryItem] = []
     for number, line in rows:
         item = _read(line)
         if isinstance(item, str):
-            return Inventory((), f"line {number} is invalid: {item}: {_show(line)}")
+            return ItemList((), f"line {number} is invalid: {item}: {_show(line)}")
         found.append(item)
-    return Inventory(tuple(found))
+    return ItemList(tuple(found))
 
 
 def _read(line: bytes) -> InventoryItem | str:
