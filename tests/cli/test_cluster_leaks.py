@@ -26,6 +26,7 @@ STATUS = {
     "counts": {"orphan": 1, "held": 4},
     "findings": [{**ORPHAN, "plugin": "pg@1.0.0", "created": 1_767_225_000_000, "deletable": True}],
     "plan": "abcdef",
+    "deletions": [{"sequence": 7, "id": "1" * 26, "plugin": "pg@1.0.0", "plan": "xyz", "at": 1_767_225_600_000}],
 }
 
 
@@ -61,6 +62,14 @@ def test_refused_check_fails_with_its_message(asked: FrozenCluster):
     done = asked("leaks", "broken", "--check")
     assert done.code == Exit.FAILED
     assert "no plugin" in done.out
+
+
+def test_json_has_the_deletions_with_their_plan_and_result(asked: FrozenCluster):
+    done = asked("leaks", "things", "-o", "json")
+    assert done.code == 0, done.err
+    made = {"id": "1" * 26, "plugin": "pg@1.0.0", "plan": "xyz", "at": "2026-01-01T00:00:00Z", "done": False}
+    [shown] = [each for each in json.loads(done.out) if each["name"] == "things"]
+    assert shown["status"]["deletions"] == [made]
 
 
 def test_plan_has_the_digest_and_the_deletable_things(asked: FrozenCluster, tmp_path):

@@ -1,31 +1,29 @@
-"""Leak checks in a cluster: lists, verdicts, deletions and plans."""
+"""Leak checks in a cluster: lists, verdicts and reports."""
 
 from __future__ import annotations
 
 import gc
 import random
-from typing import Any
 
 import msgspec
 import pytest
-from tests.kube.fake import Call
-from tests.operator.rig.cloud import Object
-from tests.operator.rig.kubelet import Script
 from tests.operator.rig.leaks import (
+    BOX,
     CHECKS,
     PLUGIN,
     InventoryScript,
     check,
+    item,
     leak_status,
     leak_world,
     leave_orphan,
+    living,
     next_sweep,
     request,
     state_secrets,
-    sweeps,
     verdicts,
 )
-from tests.operator.rig.world import API, HOME, World, live
+from tests.operator.rig.world import World, live
 
 from dayfly.operator.leaks import check_controller, check_store
 from dayfly.operator.leaks.check_status import limit_findings
@@ -34,20 +32,7 @@ from dayfly.spec.leak_report import LeakFinding
 from dayfly.spec.report import RunReport
 from dayfly.spec.resource_token import KEY_BYTES, resource_token
 
-BOX = {"resources": [{"name": "db", "plugin": "pg@1.0.0"}]}
 OTHER = "0123456789abcdef0123456789"
-RUNS = "/apis/dayfly.dev/v1alpha1/runs"
-
-
-def item(id_: str) -> str:
-    return f"pg-{id_}"
-
-
-async def living(world: World, name: str = "other") -> str:
-    """Create a sandbox, and return the ID of its resource."""
-    uid = world.sandbox(BOX, name)
-    await world.until(lambda: world.status(name).get("ready"), "ready")
-    return resource_id(uid, "db")
 
 
 def look(world: World) -> InventoryScript:
@@ -56,25 +41,11 @@ def look(world: World) -> InventoryScript:
     return script
 
 
-async def orphans(world: World, count: int) -> list[str]:
-    return [await leave_orphan(world, f"box{number}") for number in range(count)]
-
-
 def key_of(world: World) -> tuple[str, bytes]:
     """Return the name and key of this installation in tokens."""
     [secret] = [each for each in world.cluster.objects("secrets") if each["type"] == "dayfly.dev/resource-key"]
     data = msgspec.convert(secret["data"], dict[str, bytes])
     return data["host"].decode(), data["key"]
-
-
-def change(world: World, **spec: Any) -> None:
-    world.ask("PATCH", f"{CHECKS}/things", {"spec": spec}, "application/merge-patch+json")
-
-
-def publish_again(world: World) -> None:
-    """Delete the plugin, and create it with other delete steps under the same version."""
-    world.ask("DELETE", f"/apis/{API}/resourceplugins/pg.1.0.0")
-    world.plugin("pg@1.0.0", {**PLUGIN, "delete": [{"name": "drop", "script": "#!/bin/sh\n# another script\n"}]})
 
 
 class TestReport:
@@ -187,242 +158,6 @@ class TestReport:
             assert (status["listedAt"], verdicts(world)) == (listed, {item(id_): "orphan"})
 
         live(leak_world, story)
-
-
-class TestDelete:
-    def test_check_deletes_an_orphan_with_its_recorded_version(self):
-        async def story(world: World) -> None:
-            world.start()
-            held = await living(world)
-            world.account.protected.add(held)
-            id_ = await leave_orphan(world)
-            await world.rest(120)
-            check(world, action="delete")
-            await next_sweep(world, 2)
-            world.account.play()
-            assert set(world.account.items) == {item(held)}
-            assert leak_status(world)["deleted"] == [id_]
-            await world.until(lambda: ("Normal", "LeaksDeleted") in world.events(), "the Event")
-            await next_sweep(world)
-            assert (verdicts(world), leak_status(world)["deleted"]) == ({}, [])
-            assert world.cloud.starts("pg/drop") == 1
-
-        live(leak_world, story)
-
-    def test_failed_deletion_is_reported_and_tried_by_the_next_sweep(self):
-        async def story(world: World) -> None:
-            world.start()
-            id_ = await leave_orphan(world)
-            await world.rest(120)
-            check(world, action="delete")
-            await next_sweep(world, 2)
-            [found] = leak_status(world)["findings"]
-            assert "its deletion has failed" in found["reason"]
-            world.kubelet.scripts["pg/drop"].fails = 0
-            await next_sweep(world)
-            assert leak_status(world)["deleted"] == [id_]
-
-        live(lambda: leak_world(pg_drop=Script(fails=99)), story)
-
-    def test_sweep_with_too_many_orphans_waits_for_a_plan(self):
-        async def story(world: World) -> None:
-            world.start()
-            await orphans(world, 3)
-            await world.rest(120)
-            check(world, action="delete")
-            await next_sweep(world, 2)
-            status = leak_status(world)
-            assert (len(status["deleted"]), status["left"]) == (1, 2)
-            await next_sweep(world)
-            status = leak_status(world)
-            assert (status["deleted"], status["left"], len(verdicts(world))) == ([], 2, 2)
-            request(world, f"apply {status['plan']} ann")
-            await next_sweep(world)
-            status = leak_status(world)
-            assert (len(status["deleted"]), status["left"], status["applied"]) == (2, 0, "done")
-            world.account.play()
-            assert not world.account.items
-
-        live(leak_world, story)
-
-    def test_plan_is_refused_if_the_orphans_have_changed(self):
-        async def story(world: World) -> None:
-            world.start()
-            await orphans(world, 2)
-            await world.rest(120)
-            check(world)
-            await next_sweep(world, 2)
-            plan = leak_status(world)["plan"]
-            world.account.items.popitem()
-            request(world, f"apply {plan} ann")
-            await next_sweep(world)
-            status = leak_status(world)
-            assert status["applied"].startswith("nothing was deleted")
-            assert (status["appliedPlan"], status["deleted"]) == (plan, [])
-            assert not world.cloud.starts("pg/drop")
-
-        live(leak_world, story)
-
-    def test_plan_is_refused_if_the_delete_steps_have_changed(self):
-        """The plugin was deleted and created again under its version, so neither the items nor their plugin differ."""
-
-        async def story(world: World) -> None:
-            world.start()
-            id_ = await leave_orphan(world)
-            await world.rest(120)
-            check(world)
-            await next_sweep(world, 2)
-            plan = leak_status(world)["plan"]
-            publish_again(world)
-            request(world, f"apply {plan} ann")
-            await next_sweep(world)
-            status = leak_status(world)
-            assert "the delete steps have changed" in status["applied"]
-            assert item(id_) in world.account.items
-            assert not world.cloud.starts("pg/drop")
-            assert status["plan"] not in ("", plan)
-
-        live(leak_world, story)
-
-    def test_steps_changed_during_a_sweep_delete_nothing(self):
-        async def story(world: World) -> None:
-            world.start()
-            await orphans(world, 2)
-            await world.rest(120)
-            check(world)
-            await next_sweep(world, 2)
-            request(world, f"apply {leak_status(world)['plan']} ann")
-            await world.until(lambda: world.cloud.starts("pg/drop"), "the first deletion")
-            publish_again(world)
-            await next_sweep(world)
-            status = leak_status(world)
-            assert len(status["deleted"]) == world.cloud.starts("pg/drop") == 1
-            [left] = status["findings"]
-            assert "the delete steps of pg@1.0.0 have changed since the list" in left["reason"]
-
-        live(leak_world, story)
-
-    def test_request_is_carried_out_once(self):
-        async def story(world: World) -> None:
-            world.start()
-            check(world, every="24h")
-            await next_sweep(world)
-            request(world, "sweep ann 1")
-            await next_sweep(world)
-            await world.rest(3600)
-            assert sweeps(world) == 2
-
-        live(leak_world, story)
-
-    def test_change_of_the_check_stops_a_deletion(self):
-        async def story(world: World) -> None:
-            world.start()
-            await orphans(world, 1)
-            await world.rest(120)
-            check(world, action="delete", every="24h")
-            await next_sweep(world)
-            await world.rest(120)
-            request(world, "sweep ann")
-            await world.until(lambda: world.pods("pg/look"), "the list")
-            change(world, action="report")
-            await next_sweep(world)
-            await world.rest(600)
-            assert not world.cloud.starts("pg/drop")
-            assert len(verdicts(world)) == 1
-
-        live(leak_world, story)
-
-    def test_resource_of_two_checks_is_deleted_by_one_of_them(self):
-        async def story(world: World) -> None:
-            world.start()
-            id_ = await leave_orphan(world)
-            await world.rest(120)
-            names = ("one", "two")
-            for name in names:
-                check(world, name, action="delete")
-            await world.until(lambda: all(sweeps(world, name) == 2 for name in names), "both sweeps")
-            assert sorted(leak_status(world, name)["deleted"] for name in names) == [[], [id_]]
-            await next_sweep(world, 1, "one")
-            assert world.cloud.starts("pg/drop") == 1
-
-        live(lambda: leak_world(pg_drop=Script(runs=20.0)), story)
-
-    def test_run_that_an_old_cache_lacks_stops_a_deletion(self):
-        """A run is restored from a backup between the comparison of the list and the first step of the deletion."""
-
-        async def story(world: World) -> None:
-            world.start()
-            uid = world.sandbox(BOX)
-            await world.until(lambda: world.status().get("ready"), "ready")
-            [backup] = world.cluster.objects("runs")
-            id_ = resource_id(uid, "db").encode()
-            world.account.forgets = True
-            world.delete()
-            await world.until(lambda: world.box() is None, "the end of the sandbox")
-            world.account.play()
-            await world.rest(120)
-            restored: list[Object] = []
-
-            def restore(_count: int, call: Call) -> None:
-                request = call.request
-                if (request.method, request.path) == ("POST", RUNS) and id_ in request.body and not restored:
-                    world.processes[0].transport.view.delay = 600.0
-                    meta = {"name": backup["metadata"]["name"]}
-                    world.cloud.forgiven = True  # the backup contradicts the history of the run
-                    restored.append(world.ask("POST", RUNS, {**backup, "metadata": meta}))
-
-            world.hook = restore
-            check(world, action="delete", every="1h")
-            await world.until(lambda: restored, "the deletion", 4 * 3600)
-            await world.rest(500)
-            assert not world.cloud.starts("pg/drop")
-            world.take_away(f"{RUNS}/{restored[0]['metadata']['name']}")
-
-        live(leak_world, story)
-
-    def test_status_shows_each_deletion_of_a_plan_during_its_sweep(self):
-        async def story(world: World) -> None:
-            world.start()
-            ids = await orphans(world, 2)
-            await world.rest(120)
-            check(world)
-            await next_sweep(world, 2)
-            request(world, f"apply {leak_status(world)['plan']} ann")
-            await world.until(lambda: leak_status(world)["deleted"], "the first deletion")
-            status = leak_status(world)
-            assert (status["sweeping"], len(status["deleted"])) == (True, 1)
-            assert (status["number"], status["appliedNumber"], status["applied"]) == (2, 0, "")
-            assert {each["id"] for each in status["findings"]} == set(ids) - set(status["deleted"])
-
-        live(lambda: leak_world(pg_drop=Script(runs=300.0)), story)
-
-    def test_record_of_another_publisher_is_foreign(self):
-        """A server's plugin may have the name of another one in the cluster, and other delete steps."""
-
-        async def story(world: World) -> None:
-            world.start()
-            id_ = await leave_orphan(world)
-            [secret] = [
-                each for each in world.cluster.objects("secrets") if each["type"] == "dayfly.dev/resource-records"
-            ]
-            _rewrite(world, secret)
-            await world.rest(120)
-            check(world, action="delete")
-            await next_sweep(world, 3)
-            [found] = leak_status(world)["findings"]
-            assert (found["verdict"], found["plugin"]) == ("foreign", "acme/pg@1.0.0")
-            assert item(id_) in world.account.items
-
-        live(leak_world, story)
-
-
-def _rewrite(world: World, secret: Object) -> None:
-    """Replace the publisher in stored records."""
-    raw = msgspec.convert(secret["data"]["records"], bytes)
-    plugins, rows = msgspec.msgpack.decode(raw)
-    changed = msgspec.to_builtins(msgspec.msgpack.encode(([("acme", plugin) for _, plugin in plugins], rows)))
-    path = f"/api/v1/namespaces/{HOME}/secrets/{secret['metadata']['name']}"
-    world.ask("PATCH", path, {"data": {"records": changed}}, "application/merge-patch+json")
 
 
 class TestCheck:

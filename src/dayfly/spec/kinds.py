@@ -4,11 +4,11 @@ A status is output for people and is never read back: `plan.status` makes its te
 must survive is in the ledger (`run`).
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 
-from dayfly.spec.leak_report import LeakFinding
+from dayfly.spec.leak_report import LeakDeletion, LeakFinding
 from dayfly.spec.lifecycle import Lifecycle, Unit, WireStruct
 from dayfly.spec.lifecycle_hook import Hold
 from dayfly.spec.meta import (
@@ -369,6 +369,9 @@ class ResourcePoolStatus(WireStruct, frozen=True, kw_only=True):
     conditions: _Conditions = ()
 
 
+MAX_SHOWN_DELETIONS: Final = 20
+
+
 class LeakCheckStatus(WireStruct, frozen=True, kw_only=True):
     """The status of a leak check: the findings of its latest complete list."""
 
@@ -393,6 +396,14 @@ class LeakCheckStatus(WireStruct, frozen=True, kw_only=True):
         int, doc("Number of resources that wait for a plan, because they were too many for a sweep.", minimum=0)
     ] = 0
     deleted: Annotated[tuple[str, ...], list_of("Resource IDs that the latest sweep has deleted.", 1_000)] = ()
+    deletions: Annotated[
+        tuple[LeakDeletion, ...],
+        list_of(
+            "Latest deletions, the oldest first. Each is recorded before its run is created, so one that is not done "
+            "may have run.",
+            MAX_SHOWN_DELETIONS,
+        ),
+    ] = ()
     applied: Annotated[str, doc("Result of the latest plan: done, or why it was refused. Empty without a plan.")] = ""
     applied_plan: Annotated[str, doc("Digest of the latest plan.")] = ""
     applied_number: Annotated[int, doc("Number of the sweep that had the latest plan.", minimum=0)] = 0

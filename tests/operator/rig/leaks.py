@@ -20,6 +20,7 @@ PLUGIN = {
     "delete": [step("drop")],
     "inventory": [{"name": "look", "script": "#!/bin/sh\n"}],
 }
+BOX = {"resources": [{"name": "db", "plugin": "pg@1.0.0"}]}
 UNITS = {
     "db/make": Unit(creates=True, once=True),
     "db/drop": Unit(creates=False),
@@ -47,7 +48,7 @@ class Account:
             given = self._world.cloud.given[entry.pod, entry.unit, entry.attempt]
             id_ = given["DAYFLY_RESOURCE_ID"].decode()
             if (entry.what, entry.unit) == ("start", "db/make"):
-                self.add(f"pg-{id_}", id_, given.get("DAYFLY_RESOURCE_TOKEN", b"").decode(), created=entry.at)
+                self.add(item(id_), id_, given.get("DAYFLY_RESOURCE_TOKEN", b"").decode(), created=entry.at)
             if (entry.what, entry.outcome) != ("end", "exited 0"):
                 continue
             if entry.unit == "pg/drop" and id_ in self.protected:
@@ -133,13 +134,25 @@ async def next_sweep(world: World, count: int = 1, name: str = "things") -> None
 
 async def leave_orphan(world: World, name: str = "box") -> str:
     """Create a sandbox and delete it with steps that remove nothing. Return the ID of the resource."""
-    uid = world.sandbox({"resources": [{"name": "db", "plugin": "pg@1.0.0"}]}, name)
+    uid = world.sandbox(BOX, name)
     await world.until(lambda: world.status(name).get("ready"), "ready")
     world.account.forgets = True
     world.delete(name)
     await world.until(lambda: world.box(name) is None, "the end of the sandbox")
     world.account.play()
     world.account.forgets = False
+    return resource_id(uid, "db")
+
+
+def item(id_: str) -> str:
+    """Return the name of the item of a resource."""
+    return f"pg-{id_}"
+
+
+async def living(world: World, name: str = "other") -> str:
+    """Create a sandbox, and return the ID of its resource."""
+    uid = world.sandbox(BOX, name)
+    await world.until(lambda: world.status(name).get("ready"), "ready")
     return resource_id(uid, "db")
 
 

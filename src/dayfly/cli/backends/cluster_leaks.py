@@ -80,6 +80,7 @@ class ClusterLeaks:
                 "counts": status.get("counts", {}),
                 "findings": [_finding(each) for each in status.get("findings", ())],
                 "deleted": status.get("deleted", []),
+                "deletions": [_deletion(each) for each in status.get("deletions", ())],
                 **times,
                 **numbers,
                 **texts,
@@ -91,3 +92,8 @@ def _finding(each: Any) -> dict[str, Any]:
     found = {name: each.get(name, "") for name in ("verdict", "id", "name", "reason", "plugin")}
     created = {"createdAt": format_time(each["created"])} if each.get("created") else {}
     return {**found, "deletable": each.get("deletable", False), **created}
+
+
+def _deletion(each: Any) -> dict[str, Any]:
+    texts = {name: each.get(name, "") for name in ("id", "plugin", "plan")}
+    return {**texts, "at": format_time(each.get("at", 0)), "done": each.get("done", False)}

@@ -29,14 +29,20 @@ from dayfly.operator.leaks.check_store import (
     Sweep,
     with_findings,
 )
+from dayfly.operator.leaks.record_changes import (
+    CHANGED,
+    abort_sweep,
+    begin_deletion,
+    end_deletion,
+    limit_text,
+    without_other_lists,
+)
 from dayfly.operator.records.resource_key import BrokenKeyError
 from dayfly.operator.status.sandbox_status import SandboxNotReadyError
 from dayfly.plan.leaks.lists import join_logs, without_jumps
 from dayfly.plan.leaks.sweep import (
-    LeakState,
     begin_sweep,
     compare_list,
-    count_changed,
     digest_deletion,
     record_deletions,
     seconds_until_due,
@@ -63,12 +69,9 @@ POLL_INTERVAL_S: Final = 60.0
 RUN_TIMEOUT_MS: Final = 3_600_000
 # Time for another operator to compare the list whose output only it has.
 LOST_LIST_MS: Final = 60_000
-# A record has the errors of up to 1,000 deletions.
-MAX_ERROR_BYTES: Final = 200
 MAX_LIST_ERROR_BYTES: Final = 2_000
 MAX_REQUEST_LENGTH: Final = 1_000
 _FINAL: Final = FAILED | {Reason.REFUSED}
-_CHANGED: Final = "the check or the run of the resource has changed, or another check deletes it"
 
 log = logging.getLogger(__name__)
 
@@ -186,14 +189,14 @@ class LeakCheckController:
                 seen, SandboxNotReadyError(Reason.PLUGIN_MISSING if missing else Reason.REFUSED, str(error))
             )
             if stored.record.sweep is not None:
-                await self._save(seen, stored, _aborted(stored.record))
+                await self._save(seen, stored, abort_sweep(stored.record, stored.record.sweep))
             return POLL_INTERVAL_S
-        record = _for_inventory(stored.record, digest((compiled.inventory,)))
+        record = without_other_lists(stored.record, digest((compiled.inventory,)))
         sweep = record.sweep
         if sweep is None:
             return await self._rest(seen, stored, record, compiled)
         if sweep.generation != seen.metadata.generation:
-            return await self._save(seen, stored, _aborted(record))
+            return await self._save(seen, stored, abort_sweep(record, sweep))
         if sweep.is_listing:
             return await self._list(seen, stored, record, compiled)
         return await self._delete(seen, stored, record, compiled)
@@ -243,7 +246,7 @@ class LeakCheckController:
                 return await self._compare(seen, stored, record, compiled, items)
             except (BrokenKeyError, CheckTooLargeError) as fault:
                 error = str(fault)
-        state = begin_sweep(record.state, sweep.began_at, _limited(error, MAX_LIST_ERROR_BYTES), sweep.plan)
+        state = begin_sweep(record.state, sweep.began_at, limit_text(error, MAX_LIST_ERROR_BYTES), sweep.plan)
         return await self._save(seen, stored, msgspec.structs.replace(record, state=state, sweep=None))
 
     async def _compare(
@@ -267,12 +270,9 @@ class LeakCheckController:
         state, chosen = compare_list(spec, origin.plugin, state, known, items, facts, find_deletion, now)
         kept = {each.began_at for each in state.lists}
         self._offsets[seen.metadata.uid] = {at: offset for at, offset in offsets.items() if at in kept}
-        after = with_findings(record, state)
-        following = None
+        after = msgspec.structs.replace(with_findings(record, state), sweep=None)
         if chosen:
-            run = uuid.uuid4().hex
-            following = msgspec.structs.replace(sweep, is_listing=False, waiting=chosen, run=run)
-        after = msgspec.structs.replace(after, sweep=following)
+            after = begin_deletion(after, sweep, chosen, now)
         return await self._save(seen, stored, after, reserved=RESERVED_BYTES)
 
     async def _delete(
@@ -291,16 +291,7 @@ class LeakCheckController:
         error = await self._try_deletion(seen, compiled, record, sweep)
         if error is None:
             return POLL_INTERVAL_S
-        errors = {**sweep.errors, id_: _limited(error, MAX_ERROR_BYTES)} if error else sweep.errors
-        deleted = sweep.deleted if error else (*sweep.deleted, id_)
-        waiting = {each: of for each, of in sweep.waiting.items() if each != id_}
-        following = msgspec.structs.replace(
-            sweep, waiting=waiting, deleted=deleted, errors=errors, run=uuid.uuid4().hex
-        )
-        after = msgspec.structs.replace(record, sweep=following)
-        if not waiting:
-            state = record_deletions(record.state, deleted, errors)
-            after = msgspec.structs.replace(record, state=state, sweep=None)
+        after = end_deletion(record, sweep, error, self._cluster.now())
         if await self._store.save(seen.metadata, stored, after) and not error:
             log.info("leak check %s has deleted the items of %s with %s", seen.metadata.name, id_, plugin)
             self._status.record_deletion(seen, id_, plugin)
@@ -322,7 +313,7 @@ class LeakCheckController:
         else:
             async with self._beginning:  # of two checks, the second one finds the run of the first one
                 if not await self._facts.may_delete(id_, sweep.run):
-                    return _CHANGED
+                    return CHANGED
                 error = await self._outcome(seen, sweep, resource, id_)
         return f"its deletion has failed: {error}" if error else error
 
@@ -396,31 +387,6 @@ class LeakCheckController:
             await self._cluster.drop_finalizer(LEAK_CHECKS, seen.metadata, TARGET_FINALIZER)
 
 
-def _aborted(record: CheckRecord) -> CheckRecord:
-    """Return the record after a sweep that a change of the check has ended. Deletions so far are in the state."""
-    sweep = record.sweep
-    assert sweep is not None, "called during a sweep"
-    before = record.state
-    if sweep.is_listing:
-        after = begin_sweep(before, sweep.began_at, "", sweep.plan)
-        return msgspec.structs.replace(record, state=count_changed(before, after), sweep=None)
-    errors = {**sweep.errors, **dict.fromkeys(sweep.waiting, _CHANGED)}
-    state = record_deletions(before, sweep.deleted, errors)
-    if sweep.plan:
-        state = msgspec.structs.replace(
-            state, applied="the check was changed during the deletion; make a new plan", applied_plan=sweep.plan
-        )
-    return msgspec.structs.replace(record, state=state, sweep=None)
-
-
-def _for_inventory(record: CheckRecord, inventory: str) -> CheckRecord:
-    """Return the record without its lists if another document lists now: they prove nothing then."""
-    if record.inventory == inventory:
-        return record
-    state = LeakState(number=record.state.number, left=record.state.left)
-    return msgspec.structs.replace(record, state=state, hidden={}, inventory=inventory)
-
-
 def _obstacle(report: RunReport | None) -> SandboxNotReadyError | None:
     """Return what blocks a run; None if nothing does."""
     for unit in report.units if report is not None else ():
@@ -431,11 +397,6 @@ def _obstacle(report: RunReport | None) -> SandboxNotReadyError | None:
 
 def _request(seen: LeakCheckObject) -> str:
     return (seen.metadata.annotations or {}).get(LEAK_REQUEST_ANNOTATION, "").strip()[:MAX_REQUEST_LENGTH]
-
-
-def _limited(error: str, limit: int) -> str:
-    """Return an error as it is stored: a script may have chosen its text."""
-    return error.encode()[:limit].decode(errors="ignore")
 
 
 def _run_name(seen: LeakCheckObject, sweep: Sweep) -> str:

@@ -13,6 +13,7 @@ from dayfly.operator.status.status_writer import ObjectStatusWriter, StatusUpdat
 from dayfly.plan.leaks.sweep import describe_check
 from dayfly.plan.leaks.verdict import LeakVerdict
 from dayfly.plan.reasons import Reason
+from dayfly.spec.kinds import MAX_SHOWN_DELETIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,7 +55,9 @@ class CheckStatus:
         findings = limit_findings(found.findings)
         # A person must have seen everything that a plan deletes.
         is_cut = any(each.deletable for each in found.findings[len(findings) :])
-        found = msgspec.structs.replace(found, counts=counts, findings=findings, plan="" if is_cut else found.plan)
+        plan = "" if is_cut else found.plan
+        deletions = record.deletions[-MAX_SHOWN_DELETIONS:]
+        found = msgspec.structs.replace(found, counts=counts, findings=findings, plan=plan, deletions=deletions)
         return await self._write(seen, *_summary(found), _fields(found))
 
     async def report_waiting(self, seen: LeakCheckObject, why: SandboxNotReadyError) -> None:
@@ -126,6 +129,7 @@ def _fields(found: LeakReport) -> dict[str, Any]:
         "plan": found.plan,
         "left": found.left,
         "deleted": list(found.deleted),
+        "deletions": [msgspec.to_builtins(each) for each in found.deletions],
         "applied": found.applied,
         "appliedPlan": found.applied_plan,
         "appliedNumber": found.applied_number,

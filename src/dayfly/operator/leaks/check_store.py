@@ -19,6 +19,7 @@ from dayfly.kube.objects import SECRETS
 from dayfly.operator.cluster.objects import LEAK_CHECKS
 from dayfly.plan.leaks.listing import InventoryItem
 from dayfly.plan.leaks.sweep import LeakState, StoredList, shown_state
+from dayfly.spec.leak_report import LeakDeletion
 
 if TYPE_CHECKING:
     from dayfly.kube.client import KubeClient
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 TYPE = f"{names.GROUP}/leak-check"
 # The API server refuses Secrets of more than 1 MiB.
 MAX_BYTES = 900 * 1024
-# Part of these bytes that lists must leave free, for the errors of 1,000 deletions and the latest request.
+# Part of these bytes that lists must leave free, for the errors of a sweep's 1,000 deletions, the latest deletions and
+# the latest request.
 RESERVED_BYTES = 250 * 1024
 _DATA = "state"
 
@@ -66,6 +68,7 @@ class CheckRecord(msgspec.Struct, frozen=True, kw_only=True):
         generation: The generation of the latest sweep.
         request: The latest request in the check's annotation.
         sweep: The sweep under way.
+        deletions: The latest deletions, the oldest first. The last one is the current one of the sweep.
     """
 
     state: LeakState = LeakState()
@@ -74,6 +77,7 @@ class CheckRecord(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = 0
     request: str = ""
     sweep: Sweep | None = None
+    deletions: tuple[LeakDeletion, ...] = ()
 
 
 class StoredCheck(NamedTuple):
