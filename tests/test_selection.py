@@ -97,7 +97,15 @@ def test_of_the_proof():
 def test_story(number):
     assert number < 0, f"played {number}"
 """
-LAID_OUT = ("conftest.py", "fixture_release.py", "proof.py", "run_summary.py", "scopes.py", "selection.py")
+LAID_OUT = (
+    "conftest.py",
+    "fixture_release.py",
+    "fork_server.py",
+    "proof.py",
+    "run_summary.py",
+    "scopes.py",
+    "selection.py",
+)
 
 
 def lay_out(folder: Path) -> None:

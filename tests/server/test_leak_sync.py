@@ -377,7 +377,7 @@ async def test_deletions_of_two_sweeps_within_a_round_are_one_event(world):
     for _ in range(2):
         await world.sync.run_round()
     (event,) = await pending(world)
-    assert event["data"]["things"] == [{"id": "a1"}, {"id": "c3"}]
+    assert event["data"]["items"] == [{"id": "a1"}, {"id": "c3"}]
 
 
 async def test_leaks_have_their_event_once_there_is_room(world, monkeypatch):
