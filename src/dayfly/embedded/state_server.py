@@ -137,7 +137,8 @@ class StateServer:
                 return
             log.error("states are not served for the next %g s: %s", RETRY_AFTER_S, said)
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), RETRY_AFTER_S)
+                async with asyncio.timeout(RETRY_AFTER_S):
+                    await self._stop.wait()
 
     @property
     def _port_file(self) -> Path:

@@ -54,7 +54,8 @@ class _Server(uvicorn.Server):
         while not self._stop.is_set():
             await self.on_tick(0)  # renews the header Date
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), _TICK_S)
+                async with asyncio.timeout(_TICK_S):
+                    await self._stop.wait()
 
 
 async def serve(

@@ -35,7 +35,8 @@ async def follow(store: RuleStore, client: AsyncClient) -> None:
             changed.clear()
             store.replace(await client.routing_rules())
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), POLL_INTERVAL_S)
+                async with asyncio.timeout(POLL_INTERVAL_S):
+                    await changed.wait()
 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_retry_forever(watch))

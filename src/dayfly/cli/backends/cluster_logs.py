@@ -188,7 +188,8 @@ class ClusterLogs:
         elif not live.ended and live.cut + len(live.text) <= offset:
             live.changed.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(live.changed.wait(), seconds)
+                async with asyncio.timeout(seconds):
+                    await live.changed.wait()
 
     async def list_stored(self, sandbox: Any) -> list[LogInfo]:
         """Return the logs that the operator has stored; none if the user may not read them."""

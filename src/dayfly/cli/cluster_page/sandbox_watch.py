@@ -135,7 +135,8 @@ class SandboxWatch(EventFeed):
 
     async def _wait_for_any_change(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
 
     def _on_change(self, change: ObjectChange[PageSandbox]) -> None:
         name = self.page_name(change.key)

@@ -195,7 +195,8 @@ class LeakCheckScheduler:
             except (HostUnavailableError, RunDamagedError) as error:
                 log.warning("leak check %s waits: %s", name, error)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._requested[name].wait(), delay)
+                async with asyncio.timeout(delay):
+                    await self._requested[name].wait()
             self._requested[name].clear()
             try:
                 await self._sweep(name)

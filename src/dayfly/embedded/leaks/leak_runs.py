@@ -150,5 +150,6 @@ class LeakRuns:
 
 async def _wait(event: asyncio.Event) -> None:
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), _POLL_INTERVAL_S)
+        async with asyncio.timeout(_POLL_INTERVAL_S):
+            await event.wait()
     event.clear()

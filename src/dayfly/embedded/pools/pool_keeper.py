@@ -119,7 +119,8 @@ class PoolKeeper:
             delay = min(self._due.values(), default=loop.time() + TICK_S) - loop.time()
             if delay > 0:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._woken.wait(), delay)
+                    async with asyncio.timeout(delay):
+                        await self._woken.wait()
 
     async def _try(self, work: Callable[[], Awaitable[None]], uid: str) -> None:
         try:

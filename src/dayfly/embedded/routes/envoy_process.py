@@ -50,7 +50,8 @@ class Process:
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(self._pidfd, number)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._ended.wait(), KILL_AFTER_S)
+                    async with asyncio.timeout(KILL_AFTER_S):
+                        await self._ended.wait()
 
 
 class Admin(http.client.HTTPConnection):

@@ -62,7 +62,8 @@ class GroupSweep:
             await asyncio.sleep(pause)
             return
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._sync.order_sent.wait(), pause)
+            async with asyncio.timeout(pause):
+                await self._sync.order_sent.wait()
         await asyncio.sleep(min(pause, SHORT_PAUSE_PER_WORK * cpu_seconds))
 
     async def sweep(self) -> None:
