@@ -78,7 +78,8 @@ class Life:
         ended = asyncio.ensure_future(server.wait())
         for _ in range(dice.randint(1, 3) if victims else 0):
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(ended), dice.uniform(0.0, 0.9))
+                async with asyncio.timeout(dice.uniform(0.0, 0.9)):
+                    await asyncio.shield(ended)
             for victim in victims - {"servers"}:
                 await VICTIMS[victim](self, dice)
         if "servers" in victims and not ended.done():

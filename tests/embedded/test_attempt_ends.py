@@ -152,7 +152,8 @@ class TestSealing:
         await asyncio.sleep(0)
         assert not ended.done()
         os.kill(child, signal.SIGKILL)
-        await asyncio.wait_for(ended, 10)
+        async with asyncio.timeout(10):
+            await ended
         assert told.folder.calls[-1] == "leave_beginning"
 
     async def test_closing_reaps_sealed_runners_and_their_descriptors(self, told, monkeypatch):
@@ -171,7 +172,8 @@ class TestSealing:
         child = await self.sealed(told)
         os.kill(child, signal.SIGSTOP)
         told.attempts.release(KEY)
-        await asyncio.wait_for(told.attempts.finish_removals(), 10)
+        async with asyncio.timeout(10):
+            await told.attempts.finish_removals()
         assert "release" not in told.folder.calls, "the next server removes it"
         os.kill(child, signal.SIGKILL)
 

@@ -110,7 +110,8 @@ class TestAdopting:
         told.folder.tell(observe=[Running(since=5), receipt.lost_receipt("gone")])
         told.attempts.adopt(other, UNIT, msgspec.structs.replace(told.record, **KEPT))
         assert told.attempts.live_forks() == [other]
-        await asyncio.wait_for(told.attempts.wait_forks_ended(), 10)
+        async with asyncio.timeout(10):
+            await told.attempts.wait_forks_ended()
         assert told.attempts.live_forks() == []
 
 

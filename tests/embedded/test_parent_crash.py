@@ -69,7 +69,8 @@ async def test_parent_of_many_holders_survives_kills_at_random_moments(tmp_path,
         while not is_whole and deaths < MOST_DEATHS:
             server = await life.start()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(server.wait(), dice.uniform(1, 5))
+                async with asyncio.timeout(dice.uniform(1, 5)):
+                    await server.wait()
             is_whole = server.returncode == 0
             if not is_whole:
                 server.kill()

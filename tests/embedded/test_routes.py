@@ -111,7 +111,8 @@ async def until_who(ways, value, who):
         while await ways.who(key(value)) != who:  # noqa: ASYNC110 - another process changes it
             await asyncio.sleep(0.01)
 
-    await asyncio.wait_for(ask(), 30)
+    async with asyncio.timeout(30):
+        await ask()
 
 
 async def test_fork_outlives_its_route_while_it_drains(ways):

@@ -121,7 +121,8 @@ async def test_server_ends_though_a_fork_it_starts_never_answers(machine, monkey
     down = asyncio.create_task(machine.down())
     await until(lambda: machine.host is None, "the end to begin")
     answer.set()
-    await asyncio.wait_for(down, 30)
+    async with asyncio.timeout(30):
+        await down
 
 
 async def test_results_are_recorded_with_their_values_or_not_at_all(machine, monkeypatch):

@@ -99,10 +99,12 @@ async def test_any_error_reaches_all_callers_and_later_jobs_succeed(fault):
     made = Writer(ledger)
     ledger.fault = fault
     with pytest.raises(type(fault)):
-        await asyncio.wait_for(made.run(lambda: 1), 10)
+        async with asyncio.timeout(10):
+            await made.run(lambda: 1)
     assert repr(fault) in made.write_error
     ledger.fault = None
-    assert await asyncio.wait_for(made.run(lambda: 2), 10) == 2
+    async with asyncio.timeout(10):
+        assert await made.run(lambda: 2) == 2
     assert made.write_error == ""
     await made.close()
 

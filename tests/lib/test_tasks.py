@@ -22,7 +22,8 @@ async def test_first_that_ends_cancels_the_others():
     async def soon():
         ended.append("soon")
 
-    await asyncio.wait_for(run_until_first(long(), soon()), 10)
+    async with asyncio.timeout(10):
+        await run_until_first(long(), soon())
     assert ended == ["soon", "long"], "all have ended on return"
 
 

@@ -408,7 +408,8 @@ class TestServer:
         with socket.create_server(("", 0)) as taken:
             port = taken.getsockname()[1]
             async with state_server.serve_states(server.access, port, lambda: 0):
-                await asyncio.wait_for(refused.wait(), 30)
+                async with asyncio.timeout(30):
+                    await refused.wait()
                 taken.close()
                 await answers(port)
 

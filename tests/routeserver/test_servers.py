@@ -62,7 +62,8 @@ def summary(op):
 
 
 async def read(stream, count):
-    return [summary(await asyncio.wait_for(stream.read(), 30)) for _ in range(count)]
+    async with asyncio.timeout(30):
+        return [summary(await stream.read()) for _ in range(count)]
 
 
 async def test_get_returns_all_fields_of_a_rule(store, client):
@@ -120,7 +121,8 @@ async def test_server_end_closes_the_stream_normally(store):
         client = GrpcClient(port)
         stream = client.watch(pb.WorkloadRoutingRulesRequest())
         assert await read(stream, 1) == [("SYNCED", "", "")]
-    assert await asyncio.wait_for(stream.read(), 30) is grpc.aio.EOF
+    async with asyncio.timeout(30):
+        assert await stream.read() is grpc.aio.EOF
     assert store.subscriptions == 0
     await client.channel.close()
 

@@ -342,7 +342,8 @@ async def test_waiting_poll_fails_once_token_is_revoked(replica, store, monkeypa
     monkeypatch.delitem(TOKENS, "east")
     await publish(store, "east", HELLO)
     await replica.agents.load_mailboxes()
-    assert (await asyncio.wait_for(waiting, 10))[0] == 401
+    async with asyncio.timeout(10):
+        assert (await waiting)[0] == 401
 
 
 async def test_any_replica_serves_any_request(replica, store, monkeypatch):
@@ -356,13 +357,15 @@ async def test_any_replica_serves_any_request(replica, store, monkeypatch):
         while other.link() is None:  # noqa: ASYNC110 - it reads the clusters by itself
             await asyncio.sleep(0.01)
         meeting = await other.meet()
-        _, found, _ = await asyncio.wait_for(waiting, 10)
+        async with asyncio.timeout(10):
+            _, found, _ = await waiting
         asked = json.loads(found["messages"][0]["body"])
         assert (asked["type"], asked["number"]) == ("Hello", 1)
         inventory = wire.Inventory(session=1, runs=(wire.RunStatus(uid="u", seq=3),))
         said = {"session": 1, "first": 1, "messages": [wire.encode(inventory).decode()]}
         await replica.ask("east", "POST", "messages", said)
-        session, _ = await asyncio.wait_for(meeting, 10)
+        async with asyncio.timeout(10):
+            session, _ = await meeting
         assert (session, other.link().state.version("u")) == (1, 3)
     finally:
         for task in running:

@@ -337,7 +337,8 @@ async def test_slow_cluster_delays_no_other_clusters_events(world, monkeypatch):
     await world.put_other("theirs")
     monkeypatch.setattr(world.other.end, "send", lambda _message: None)
     world.links.get("other", "far").state.record_status(RunStatus(uid="u-theirs", seq=99))
-    await asyncio.wait_for(world.publisher.run_round(), 20)
+    async with asyncio.timeout(20):
+        await world.publisher.run_round()
 
     async def has_arrived():
         return [each[0] for each in world.heard] == ["sb1"]

@@ -101,7 +101,8 @@ async def test_reader_sees_committed_rows_during_a_write(store):
     await store.for_org("o").write(named("before"))
     async with Held(store):
         later = asyncio.ensure_future(store.for_org("o").write(named("later")))
-        assert await asyncio.wait_for(names(store), 60) == ["before"]
+        async with asyncio.timeout(60):
+            assert await names(store) == ["before"]
         assert not later.done()
     await later
     assert await names(store) == ["before", "later"]
