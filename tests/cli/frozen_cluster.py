@@ -49,7 +49,7 @@ class Denying(FakeTransport):
 
 
 def limits(away: bool) -> Limits:
-    """Return the limits of a client. Only one whose cluster is away gives up soon; a slow machine must not time out."""
+    """Return the limits of a client. If its cluster is away, it gives up soon. Otherwise a slow machine must not time out."""
     return Limits(timeout=0.5) if away else Limits()
 
 

@@ -125,7 +125,7 @@ def test_confirmation_lists_items_and_sends_their_plan(checked, host, enter):
     ],
     ids=["list without leaks", "no list yet", "failed list"],
 )
-def test_check_without_findings_states_what_it_knows(checked, host, enter, changes, text):
+def test_check_without_leaks_and_check_without_list_differ(checked, host, enter, changes, text):
     report(host, **changes)
     with enter() as visit:
         visit.open("/page/leaks/items", "section[aria-labelledby=findings] p")

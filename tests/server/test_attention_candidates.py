@@ -1,4 +1,4 @@
-"""The sandboxes that a request for what needs attention checks again."""
+"""A request of what needs attention: which sandboxes are checked again."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ CREATE TABLE leak_deletion (
 CREATE INDEX leak_deletion_of_check ON leak_deletion (check_name, sequence);
 """
 KEPT_DELETIONS: Final = 1_000
-"""The maximum number of kept deletions of a check. A sweep deletes no more, because a plan has at most 1,000 items."""
+"""The maximum number of kept deletions of a check. A plan has at most 1,000 items, so no sweep deletes more."""
 
 
 class LeakDefinition(msgspec.Struct, frozen=True, kw_only=True):

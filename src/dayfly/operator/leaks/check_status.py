@@ -8,8 +8,7 @@ import msgspec
 
 from dayfly.execute.pod.read import format_time
 from dayfly.operator.cluster.objects import LEAK_CHECKS, LeakCheckObject
-from dayfly.operator.status.status_format import conditions
-from dayfly.operator.status.status_writer import ObjectStatusWriter, StatusUpdate
+from dayfly.operator.status.status_writer import ObjectStatusWriter, condition_update
 from dayfly.plan.leaks.sweep import describe_check
 from dayfly.plan.leaks.verdict import LeakVerdict
 from dayfly.plan.reasons import Reason
@@ -72,26 +71,8 @@ class CheckStatus:
     async def _write(
         self, seen: LeakCheckObject, is_ready: bool, reason: str, message: str, fields: dict[str, Any]
     ) -> float:
-        generation = seen.metadata.generation
-
-        def status(since: str) -> dict[str, Any]:
-            return {
-                "observedGeneration": generation,
-                "ready": is_ready,
-                "reason": reason,
-                "message": message,
-                "conditions": conditions(is_ready, reason, message, generation, since),
-                **fields,
-            }
-
-        update = StatusUpdate(
-            ready=is_ready,
-            reason=reason,
-            message=message,
-            urgent=(generation, fields.get("number")),
-            deferred=(message, *fields.values()),
-            troubled=False,
-            status=status,
+        update = condition_update(
+            seen.metadata.generation, is_ready, reason, message, fields, urgent=fields.get("number")
         )
         return await self._writer.write(seen, update, self._cluster.now())
 

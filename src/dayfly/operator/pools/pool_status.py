@@ -6,8 +6,7 @@ from dayfly.kube.events import Recorder
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import POOLS, ResourcePoolObject, RunObject
 from dayfly.operator.status.sandbox_status import SandboxNotReadyError
-from dayfly.operator.status.status_format import conditions
-from dayfly.operator.status.status_writer import ObjectStatusWriter, StatusUpdate
+from dayfly.operator.status.status_writer import ObjectStatusWriter, condition_update
 from dayfly.operator.targets.adapter import UndecidableError
 from dayfly.plan.pools.refill import PoolDecision, RefillMember
 from dayfly.plan.pools.status import describe_pool
@@ -139,25 +138,5 @@ class PoolStatus:
     async def _write(
         self, seen: ResourcePoolObject, is_ready: bool, reason: str, message: str, fields: dict[str, Any]
     ) -> float:
-        generation = seen.metadata.generation
-
-        def status(since: str) -> dict[str, Any]:
-            return {
-                "observedGeneration": generation,
-                "ready": is_ready,
-                "reason": reason,
-                "message": message,
-                "conditions": conditions(is_ready, reason, message, generation, since),
-                **fields,
-            }
-
-        update = StatusUpdate(
-            ready=is_ready,
-            reason=reason,
-            message=message,
-            urgent=(generation,),
-            deferred=(message, *fields.values()),
-            troubled=False,
-            status=status,
-        )
+        update = condition_update(seen.metadata.generation, is_ready, reason, message, fields)
         return await self._writer.write(seen, update, self._cluster.now())

@@ -3,7 +3,7 @@
 A changed reason is written at once. Progress waits, because a later change may replace it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from dayfly.kube import errors
@@ -21,6 +21,7 @@ from dayfly.operator.cluster.objects import (
     StoredStatus,
 )
 from dayfly.operator.status.expiry_warning import Expiry
+from dayfly.operator.status.status_format import conditions
 from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.plan.reason_catalog import Severity, severity
 from dayfly.plan.reasons import Reason
@@ -45,6 +46,32 @@ class StatusUpdate(NamedTuple):
     status: Callable[[str], dict[str, Any]]
     """Creates the status; its argument is the transition time of the condition Ready."""
     expiry: Expiry = Expiry()
+
+
+def condition_update(
+    generation: int, is_ready: bool, reason: str, message: str, fields: Mapping[str, Any], *, urgent: Any = None
+) -> StatusUpdate:
+    """Return the update of a status with conditions and further fields. Changes of `urgent` are written at once."""
+
+    def status(since: str) -> dict[str, Any]:
+        return {
+            "observedGeneration": generation,
+            "ready": is_ready,
+            "reason": reason,
+            "message": message,
+            "conditions": conditions(is_ready, reason, message, generation, since),
+            **fields,
+        }
+
+    return StatusUpdate(
+        ready=is_ready,
+        reason=reason,
+        message=message,
+        urgent=(generation, urgent),
+        deferred=(message, *fields.values()),
+        troubled=False,
+        status=status,
+    )
 
 
 class ObjectStatusWriter(Generic[T]):

@@ -144,7 +144,7 @@ def compare_list(
 
 
 def digest_deletion(spec: LeakCheckSpec, document: Lifecycle | None) -> str:
-    """Return the digest of what a deletion runs: the params of the check, and the document that deletes."""
+    """Return the digest of a deletion: of the params of the check and of the document with the delete steps."""
     steps = canonical(document) if document is not None else b""
     return hashlib.sha256(repr(sorted(spec.params.items())).encode() + steps).hexdigest()
 

@@ -40,11 +40,11 @@ class AttentionCandidates:
         # When all sandboxes were read, in Unix milliseconds.
         self._read_at = 0
         self._records: dict[str, RunRecord[SandboxSpec]] = {}
-        # By UID of a sandbox that needs no attention: the time of the warning about its end; 0 for never.
+        # When each sandbox that needs no attention gets the warning about its end, by its UID; 0 means never.
         self._healthy: dict[str, int] = {}
 
     async def read(self, now: int) -> tuple[tuple[object, ...], list[RunRecord[SandboxSpec]]]:
-        """Return a marker of what they depend on, and the sandboxes by name, at the time `now` (Unix milliseconds)."""
+        """Return a marker of the state that was read, and the sandboxes by name. `now` is in Unix milliseconds."""
         marker = await self._read_marker()
         if marker != self._marker or not 0 <= now - self._read_at < MAX_AGE_MS:
             records = await self._org_store.read(lambda rows: read_page(rows, SANDBOXES))

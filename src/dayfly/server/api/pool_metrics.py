@@ -1,4 +1,4 @@
-"""Return Prometheus metrics of an organisation: of its pools, as their hosts report them, and of its leak checks.
+"""The endpoint for Prometheus metrics of the pools and leak checks of an organisation, as their hosts report them.
 
 They have names of pools and checks, so a key is required, and its scope applies.
 """
