@@ -76,7 +76,7 @@ class World:
         """Check that nothing outside of the sessions has changed."""
         assert self.kept() == self.before
         assert SECRET in json.dumps(self.other.get(f"sandboxes/{self.neighbour}/outputs"))
-        (key,) = (each for each in self.admin.get("keys") if each["name"] == "bot")
+        (key,) = (each for each in self.admin.get("keys") if each["id"] == self.key.split("_")[1])
         assert key["usedHours"] <= 30, "the budget was exceeded"
 
     def check_audit(self) -> None:

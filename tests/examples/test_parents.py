@@ -27,6 +27,8 @@ def home(tmp_path: Path, postgres: dict[str, str]) -> Iterator[Home]:
             for (name,) in connection.execute(named).fetchall():
                 connection.execute(f'ALTER DATABASE "{name}" WITH IS_TEMPLATE false')
                 connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+            for (name,) in connection.execute("SELECT rolname FROM pg_roles WHERE rolname LIKE 'dayfly%'").fetchall():
+                connection.execute(f'DROP ROLE "{name}"')
 
 
 def databases(settings: dict[str, str]) -> list[str]:
