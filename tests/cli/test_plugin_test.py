@@ -120,6 +120,7 @@ KEEP_STATE = (
     """curl -sf -u "$TF_HTTP_USERNAME:$TF_HTTP_PASSWORD" -d '{"version":4,"serial":1,"lineage":"a","resources":[]}' """
     '"$TF_HTTP_ADDRESS"'
 )
+READ_STATE = 'curl -sf -u "$TF_HTTP_USERNAME:$TF_HTTP_PASSWORD" "$TF_HTTP_ADDRESS" >/dev/null'
 DECLARED = {
     "secret": (plugin(MADE, REMOVE, PW), True),
     "secret in a file": (plugin(f"{MAKE}; [ -s /tmp/pw ]", REMOVE, IN_A_FILE), True),
@@ -132,7 +133,7 @@ DECLARED = {
         {**plugin(MAKE, REMOVE, PW), "inventory": [step("look", f'[ -n "$PW" ] || exit 3; {LOOK}', PLAIN)]},
         True,
     ),
-    "secret with a state": ({**plugin(f"{MADE}; {KEEP_STATE}", REMOVE, PW), "state": True}, True),
+    "secret with a state": ({**plugin(f"{MADE}; {KEEP_STATE}", f"{READ_STATE}; {REMOVE}", PW), "state": True}, True),
     "param with a default": (plugin(MADE, REMOVE, PLAIN | {"default": "d"}), False),
     "param that is required, in a file": (
         plugin(f"{MAKE}; [ -s /tmp/pw ]", REMOVE, PLAIN | {"required": True, "as": {"path": "/tmp/pw"}}),
