@@ -35,7 +35,8 @@ async def _wait(found):
 
 def _is_settled(host, uid):
     report = host.report(uid)
-    return host.has_ended(uid) or report.ready or report.closed
+    has_failed = any(unit.state == "failed" for unit in report.units)
+    return host.has_ended(uid) or report.ready or report.closed or has_failed
 
 
 async def _claim(host, name):

@@ -20,6 +20,8 @@ from tests.embedded.machine import work_of
 from tests.processes import processes
 from tests.selection import SELECTION
 
+from dayfly.plan.reasons import Reason
+from dayfly.plan.retry import MAX_NEVER_RAN
 from dayfly.spec.run import Phase, State, decode
 
 WORKERS, READY = 12, 8
@@ -91,6 +93,13 @@ class Claims:
         """Return the member of each sandbox, from its last ledger."""
         return {uid: run.units["db/make"].ref for uid, run in self.runs("ended").items() if uid.startswith("s")}
 
+    def count_failures(self):
+        """Return the number of sandboxes whose member failed because no server lived long enough to start its step."""
+        claims = [run.units["db/make"] for uid, run in self.runs("ended").items() if uid.startswith("s")]
+        failures = [claim for claim in claims if claim.outcome == "failed"]
+        assert {claim.reason for claim in failures} <= {Reason.START_INTERRUPTED}
+        return len(failures)
+
     def steps(self):
         """Return how often each step ran for each member."""
         return collections.Counter(self.journal.read_text().splitlines())
@@ -121,5 +130,7 @@ async def test_each_claim_gets_one_member_and_none_is_lost(tmp_path, runner, pla
     dropped = {line.removeprefix("drop ") for line in steps if line.startswith("drop ")}
     assert made == dropped, f"{len(made - dropped)} members are lost"
     assert max(count for line, count in steps.items() if line.startswith("make ")) == 1
-    assert len(made) >= total
+    failures = claims.count_failures()
+    assert len(made) >= total - failures
+    assert failures * MAX_NEVER_RAN <= claims.kills * WORKERS
     played(CLAIMS, total, f"{claims.kills} kills; no double hold, lost member or holder without a member")

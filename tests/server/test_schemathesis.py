@@ -15,6 +15,7 @@ from tests.selection import SELECTION
 from tests.server import specs
 from tests.server.client import KEY, serving
 from tests.server.fake_host import FakeHost
+from tests.server.test_leak_checks import FakeChecks, check, publish
 
 from dayfly.link.envelope import TOKEN_HEADER
 from dayfly.server.http import openapi, request_data
@@ -43,6 +44,7 @@ STAYS = {
     "sandboxes": "sb1",
     "routegroups": "all",
     "resourcepools": "small",
+    "leakchecks": "items",
     "clusters": "far",
     "resource-plugins": "db",
     "workloads": "shop",
@@ -64,13 +66,16 @@ def there(tmp_path: Path, blank: Path, monkeypatch) -> Iterator[There]:
     monkeypatch.setattr(request_data, "MAX_WAIT_S", WAIT_S)
     host = FakeHost()
     host.pools = True
+    host.leak_checks = FakeChecks()
     with serving(Path(shutil.copy(blank, tmp_path)), {"local": host}) as found:
+        publish(found)
         for doomed in ("", "-2"):
             found.put(f"workloads/default/shop{doomed}", specs.baseline(f"shop{doomed}"))
             found.put(f"clusters/far{doomed}", None)
             found.put(f"resource-plugins/db{doomed}", specs.plugin(f"db{doomed}"))
             pool = {"cluster": "local", "plugin": f"db{doomed}", "params": {"size": "small"}, "ready": 1}
             found.put(f"resourcepools/small{doomed}", {"spec": pool})
+            found.put(f"leakchecks/items{doomed}", check())
             found.put(f"sandboxes/sb1{doomed}", specs.sandbox())
             found.put(f"routegroups/all{doomed}", {"spec": {"match": {"label": {"key": "a", "value": "*"}}}})
         token = made(found, "clusters/far/tokens", {})
