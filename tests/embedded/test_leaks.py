@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 
 import msgspec
@@ -102,7 +103,7 @@ async def test_check_deletes_orphan_with_steps_of_its_plugin(machine, cloud, clo
     assert (await swept(machine, clock)).counts == {}
 
 
-async def test_thing_of_inline_steps_is_held_and_never_deleted(machine, cloud, clock):
+async def test_item_of_inline_steps_is_held_and_never_deleted(machine, cloud, clock):
     """Its steps get a valid token, but no plugin is known whose delete steps fit."""
     await machine.host.offer(cloud.offer("held", inline=True))
     await machine.ready("held")
@@ -189,7 +190,7 @@ async def test_cached_list_with_deleted_items_deletes_no_new_item(machine, cloud
     await machine.finish("new")
 
 
-async def test_things_of_others_are_never_deleted(machine, cloud, clock):
+async def test_items_of_others_are_never_deleted(machine, cloud, clock):
     """Names that differ by a character, other keys, copies of tags, and items without any tag."""
     held, orphan = "held", await abandoned(machine, cloud)
     await machine.host.offer(cloud.offer(held))
@@ -234,7 +235,7 @@ async def test_orphan_without_record_is_found_by_token_and_stays(machine, cloud,
     assert (verdicts(report), report.deleted, cloud.names()) == ({name: "orphan"}, (), {name})
 
 
-async def test_report_of_many_things_shows_the_orphan(machine, cloud, clock):
+async def test_report_of_many_items_shows_the_orphan(machine, cloud, clock):
     name = await abandoned(machine, cloud)
     cloud.age()
     rows = [json.dumps({"name": f"other-{number}"}) for number in range(1_000)]
@@ -245,7 +246,7 @@ async def test_report_of_many_things_shows_the_orphan(machine, cloud, clock):
     assert (len(report.findings), report.findings[0].name, report.counts["foreign"]) == (1_000, name, 1_000)
 
 
-async def test_second_home_on_the_same_account_sees_foreign_things(machine, cloud, clock, tmp_path, runner):
+async def test_second_home_on_the_same_account_sees_foreign_items(machine, cloud, clock, tmp_path, runner):
     await machine.host.offer(cloud.offer("u"))
     await machine.ready()
     cloud.age()
@@ -273,7 +274,7 @@ async def test_young_orphan_waits_for_its_grace_period(machine, cloud, clock):
     assert len(cloud.names()) == 1
 
 
-async def test_thing_from_the_future_is_no_orphan(machine, cloud, clock):
+async def test_item_from_the_future_is_no_orphan(machine, cloud, clock):
     """The clock of the account or of this machine is wrong."""
     await abandoned(machine, cloud)
     cloud.age(-86_400)
@@ -446,6 +447,19 @@ async def test_check_survives_a_restart_and_can_be_deleted(machine, cloud, clock
     assert machine.host.leak_checks.reports() == ()
     assert await machine.host.leak_checks.execute(drop) is Verdict.UNKNOWN
     assert await machine.host.leak_checks.execute(SWEEP) is Verdict.UNKNOWN
+
+
+async def test_ended_runs_of_a_check_are_not_remembered(machine, cloud, clock):
+    await checked(machine, cloud)
+    await swept(machine, clock)
+    ledger = SqliteLedger(machine.host.home / "ledger.db")
+    try:
+        ended = ledger.known_uids() - set(ledger.live_uids())
+    finally:
+        ledger.close()
+    assert ended
+    holders = [each for each in gc.get_objects() if isinstance(each, set | frozenset | dict) and each is not ended]
+    assert not [each for each in holders if not ended.isdisjoint(each)]
 
 
 async def test_runs_of_a_check_are_hidden_from_the_server(machine, cloud, clock):

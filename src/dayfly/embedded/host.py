@@ -16,7 +16,7 @@ from dayfly.embedded.engine import LEASE_GRACE_MS, Engine
 from dayfly.embedded.executors import Executors, ProcessForkExecutor, ProcessStepExecutor, ProcessWebhookExecutor
 from dayfly.embedded.forks import BaselineProcesses, Ports
 from dayfly.embedded.leaks.leak_check_scheduler import LeakCheckScheduler
-from dayfly.embedded.leaks.leak_runs import LeakRuns
+from dayfly.embedded.leaks.leak_runs import LeakRuns, is_leak_run
 from dayfly.embedded.leaks.state_leaks import StateLeaks
 from dayfly.embedded.ledger import Hook, SqliteLedger, StoredRun
 from dayfly.embedded.pools.acquire_executor import AcquireExecutor
@@ -232,8 +232,9 @@ class EmbeddedHost:
 
     def living_runs(self) -> Iterable[str]:
         """Return the UIDs of all runs and pools that have not ended. Members and parents are part of these."""
-        hidden = {row.uid for row in self._engine.reader.pools.living_members()} | self._leak_runs.uids()
-        return [*(uid for uid in self._engine.reader.live_uids() if uid not in hidden), *self.keeper.uids()]
+        members = {row.uid for row in self._engine.reader.pools.living_members()}
+        live = self._engine.reader.live_uids()
+        return [*(uid for uid in live if uid not in members and not is_leak_run(uid)), *self.keeper.uids()]
 
     def unacknowledged_ends(self) -> Iterable[str]:
         """Return the UIDs of ended runs whose end the server has not acknowledged."""

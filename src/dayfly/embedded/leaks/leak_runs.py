@@ -31,6 +31,8 @@ _END_TIMEOUT_S: Final = 120.0
 _POLL_INTERVAL_S: Final = 1.0
 _FINAL: Final = FAILED | {Reason.REFUSED}
 _TAIL_BYTES: Final = 400
+# By this prefix, the host recognises these runs after their end. The UIDs of other runs are or begin with UUIDs.
+_UID_PREFIX: Final = "leak"
 
 
 class LeakRuns:
@@ -40,18 +42,13 @@ class LeakRuns:
         self._engine = engine
         self._report = report
         self._waiting: dict[str, asyncio.Event] = {}
-        self._known: set[str] = {run.uid for run in self.living()}
 
     def on_change(self, uid: str) -> bool:
         """Note that a run has changed or ended. Return whether it is of a leak check, so that no server knows it."""
         event = self._waiting.get(uid)
         if event is not None:
             event.set()
-        return uid in self._known
-
-    def uids(self) -> frozenset[str]:
-        """Return the UIDs of these runs, living and ended ones."""
-        return frozenset(self._known)
+        return is_leak_run(uid)
 
     def living(self) -> list[Run]:
         """Return the runs of leak checks that have not ended."""
@@ -74,11 +71,10 @@ class LeakRuns:
             permit: Called in the transaction that creates the run, before its first claim. It returns whether the run
                 is still right.
         """
-        uid = uuid.uuid4().hex
+        uid = f"{_UID_PREFIX}{uuid.uuid4().hex}"
         target = Target(api_version=API_VERSION, kind=LEAK_CHECK_KIND, name=check, uid=uid)
         run = Run(uid=uid, target=target, plan=digest((document,)), born_at=now_ms())
         stored = StoredRun(run=run, name=check, documents=(document,), forks=(), intent=TargetIntent())
-        self._known.add(uid)
         event = self._waiting[uid] = asyncio.Event()
         try:
             if not await self._engine.writer.run(lambda: permit() and self._engine.ledger.create(stored)):
@@ -146,6 +142,11 @@ class LeakRuns:
             folder = AttemptFolder(self._engine.attempts.storage, uid, name, stored.run.unit(name).attempt)
             printed.append(folder.read_log(0, MAX_LISTING_BYTES + 1) or b"")
         return printed
+
+
+def is_leak_run(uid: str) -> bool:
+    """Return whether the run with this UID is of a leak check, also after its end."""
+    return uid.startswith(_UID_PREFIX)
 
 
 async def _wait(event: asyncio.Event) -> None:
