@@ -289,6 +289,8 @@ class TestEnd:
         assert (ledger.ended_run("old"), ledger.history("old")) == (None, [])
         assert ledger.ended_run("new") is not None
         assert ledger.history("new")
+        assert not ledger.create(stored("old")), "the records of its resources are kept"
+        ledger.records.forget(10)
         assert ledger.create(stored("old")), "it may be of any run"
 
 

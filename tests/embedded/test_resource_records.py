@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.embedded import documents as doc
 
-from dayfly.embedded.ledger import SqliteLedger, StoredRun
+from dayfly.embedded.ledger import LedgerError, SqliteLedger, StoredRun
 from dayfly.lib.clock import now_ms
 from dayfly.plan.actions import Close, Finish
 from dayfly.plan.leaks.records import KEEP_RECORDS_MS, ResourceRecord
@@ -59,15 +59,42 @@ def test_birth_records_each_resource_that_the_run_itself_makes(ledger):
 
 def test_record_outlives_the_run_for_400_days(ledger):
     ledger.create(stored())
-    plan, end = seal(DOCUMENTS), now_ms()
-    closed = ledger.commit(ledger.load("u").run, plan, (Close(request=EndRequest(at=7, reason="Deleted")),), {}, end)
-    ledger.dissolve(ledger.commit(closed, plan, (Finish(at=end),), {}, end), "box")
-    assert ledger.records.find(every_id()) == {id_: each._replace(ended_at=end) for id_, each in RECORDS.items()}
+    ended_at = now_ms()
+    end(ledger, at=ended_at)
+    assert ledger.records.find(every_id()) == {id_: each._replace(ended_at=ended_at) for id_, each in RECORDS.items()}
     assert ledger.records.living("acme", "postgres", "abc") == []
-    ledger.records.forget(end + KEEP_RECORDS_MS - KEEP_RECORDS_MS)
+    ledger.records.forget(ended_at + KEEP_RECORDS_MS - KEEP_RECORDS_MS)
     assert ledger.records.find(every_id())
-    ledger.records.forget(end + 1)
+    ledger.records.forget(ended_at + 1)
     assert ledger.records.find(every_id()) == {}
+
+
+def end(ledger, uid="u", at=9) -> None:
+    plan = seal(DOCUMENTS)
+    closed = ledger.commit(ledger.load(uid).run, plan, (Close(request=EndRequest(at=7, reason="Deleted")),), {}, at)
+    ledger.dissolve(ledger.commit(closed, plan, (Finish(at=at),), {}, at), "box")
+
+
+def test_run_is_not_created_again_while_its_records_are_kept(ledger):
+    """Otherwise its old records would show a living resource as one of an ended run, which a leak check may delete."""
+    ledger.create(stored())
+    end(ledger)
+    ledger.acknowledge(["u"])
+    assert ledger.forget(now_ms()) == ["u"]
+    assert ledger.ended_run("u") is None
+    assert not ledger.create(stored())
+    assert ledger.load("u") is None
+    assert ledger.records.find([RECORD.id]) == {RECORD.id: RECORD._replace(ended_at=9)}
+    ledger.records.forget(10)
+    assert ledger.create(stored())
+
+
+def test_second_record_of_a_resource_is_an_error_that_changes_nothing(ledger):
+    twice = msgspec.structs.replace(stored(), documents=(OWN, OWN))
+    with pytest.raises(LedgerError, match="resource_record"), ledger.transaction("a birth"):
+        ledger.create(twice)
+    assert ledger.load("u") is None
+    assert ledger.records.find([RECORD.id]) == {}
 
 
 def test_living_run_is_never_forgotten(ledger):

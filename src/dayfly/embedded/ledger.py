@@ -231,28 +231,26 @@ class SqliteLedger:
 
     def create(self, stored: StoredRun) -> bool:
         """Insert a new run: open, without claims. Return False if a run with this UID exists or has existed."""
-        uid = stored.run.uid
-        if self._db.execute("SELECT 1 FROM ended WHERE uid = ?", (uid,)).fetchone():
+        run, uid = stored.run, stored.run.uid
+        if self.is_known(uid):
             return False
-        cursor = self._db.execute(
-            "INSERT OR IGNORE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        self._db.execute(
+            "INSERT INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 uid,
                 stored.name,
-                stored.run.seq,
-                stored.run.phase.value,
-                ledger.encode(stored.run),
+                run.seq,
+                run.phase.value,
+                ledger.encode(run),
                 _encode(stored.documents),
                 _encode(stored.forks),
                 _encode(stored.intent),
                 stored.generation,
             ),
         )
-        if cursor.rowcount:
-            run = stored.run
-            self.records.add(uid, stored.documents, run.born_at)
-            self._db.execute(_HISTORY, (uid, run.seq, run.born_at, "", 0, "Born", "", run.plan))
-        return bool(cursor.rowcount)
+        self.records.add(uid, stored.documents, run.born_at)
+        self._db.execute(_HISTORY, (uid, run.seq, run.born_at, "", 0, "Born", "", run.plan))
+        return True
 
     def commit(
         self,
@@ -300,9 +298,8 @@ class SqliteLedger:
         found = self._db.execute("SELECT seq FROM run WHERE uid = ?", (uid,)).fetchone()
         if change.birth is None:
             return bool(found == (change.before.seq,))
-        ended = self._db.execute("SELECT 1 FROM ended WHERE uid = ?", (uid,)).fetchone()
         # A member whose run is lost must not be created again.
-        if found is not None or ended is not None or self.pools.member(uid) is not None:
+        if self.is_known(uid) or self.pools.member(uid) is not None:
             return False
         return not change.birth.key or change.birth.number not in self.pools.parents(change.birth.key)
 
@@ -487,8 +484,12 @@ class SqliteLedger:
         return {uid for (uid,) in self._read("SELECT uid FROM run UNION SELECT uid FROM ended")}
 
     def is_known(self, uid: str) -> bool:
-        """Return whether the run exists or has existed."""
-        return bool(self._read("SELECT 1 FROM run WHERE uid = ? UNION ALL SELECT 1 FROM ended WHERE uid = ?", uid, uid))
+        """Return whether the run exists or has existed. The records of its resources prove it for 400 days."""
+        query = (
+            "SELECT 1 FROM run WHERE uid = ? UNION ALL SELECT 1 FROM ended WHERE uid = ?"
+            " UNION ALL SELECT 1 FROM resource_record WHERE run = ?"
+        )
+        return bool(self._read(query, uid, uid, uid))
 
     def ended_run(self, uid: str) -> Run | None:
         """Return the last ledger of a run that has ended; None if it has not ended or is unknown."""

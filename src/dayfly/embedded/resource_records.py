@@ -1,6 +1,6 @@
 """The tables of resource records in the ledger's file, and the identity and key with which this home makes tokens.
 
-A record is created together with its run, and is kept for 400 days after the run's end. So a thing whose deletion was
+A record is created together with its run, and is kept for 400 days after the run's end. So an item whose deletion was
 abandoned can be recognised long after everything else about its run is forgotten.
 """
 
@@ -45,9 +45,13 @@ class RecordTables:
         return HostIdentity(host, bytes(key))
 
     def add(self, run: str, documents: Iterable[Lifecycle], born_at: int) -> None:
-        """Store a record for each resource of a new run."""
+        """Store a record for each resource of a new run.
+
+        Raises:
+            sqlite3.IntegrityError: a resource has a record already.
+        """
         self._db.executemany(
-            "INSERT OR IGNORE INTO resource_record (id, run, resource, publisher, plugin, inventory, born_at)"
+            "INSERT INTO resource_record (id, run, resource, publisher, plugin, inventory, born_at)"
             " VALUES (?, ?, ?, ?, ?, ?, ?)",
             (record[:-1] for each in documents if (record := record_resource(run, each, born_at)) is not None),
         )
