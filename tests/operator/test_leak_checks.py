@@ -65,7 +65,7 @@ class TestReport:
             await world.until(lambda: ("Warning", "LeaksFound") in world.events(), "the Event")
             await next_sweep(world, 2)
             assert set(world.account.items) == {item(id_), item(held)}
-            world.ask("DELETE", f"{CHECKS}/things")
+            world.ask("DELETE", f"{CHECKS}/items")
             await world.until(lambda: not world.cluster.objects("leakchecks"), "the end of the check")
             assert not state_secrets(world)
 
@@ -86,7 +86,7 @@ class TestReport:
 
         live(leak_world, story)
 
-    def test_things_of_others_are_foreign_whatever_they_carry(self):
+    def test_items_of_others_are_foreign_whatever_they_carry(self):
         async def story(world: World) -> None:
             world.start()
             held = await living(world)
@@ -124,7 +124,7 @@ class TestReport:
 
         live(leak_world, story)
 
-    def test_lost_ledger_keeps_unrecorded_things_unknown(self):
+    def test_lost_ledger_keeps_unrecorded_items_unknown(self):
         async def story(world: World) -> None:
             world.start()
             uid = world.sandbox(BOX)
@@ -201,7 +201,7 @@ class TestCheck:
 
         live(leak_world, story)
 
-    def test_long_names_of_foreign_things_leave_the_status_small(self):
+    def test_long_names_of_foreign_items_leave_the_status_small(self):
         async def story(world: World) -> None:
             world.start()
             id_ = await leave_orphan(world)

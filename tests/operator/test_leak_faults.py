@@ -1,6 +1,6 @@
 """Leak checks under faults: at each write of a sweep, with two operators, and with old caches.
 
-In each story one orphan is deleted, and nothing else is: neither the resource of a living sandbox nor a foreign thing.
+In each story one orphan is deleted, and nothing else is: neither the resource of a living sandbox nor a foreign item.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ async def delete_one_orphan(world: World, begin: Callable[[], None], count: int 
     await world.until(lambda: sweeps(world) >= number + 2, "two more sweeps", 4 * 3600)
     assert listed(world) == {f"pg-{held}", f"pg-{OTHER}"}
     world.hook = lambda _number, _call: None
-    world.ask("DELETE", "/apis/dayfly.dev/v1alpha1/leakchecks/things")
+    world.ask("DELETE", "/apis/dayfly.dev/v1alpha1/leakchecks/items")
     await world.until(lambda: not world.cluster.objects("leakchecks"), "the end of the check")
     await world.until(lambda: len(world.cluster.objects("runs")) == 1, "the end of its runs")
 

@@ -11,6 +11,7 @@ from tests.kube.fake import WRITE_HARMS, FakeCluster, Fault, Harm, run
 from tests.operator.rig.scenes import CHAIN, CHAIN_UNITS, Scene, chain, gone, ready, wish
 from tests.operator.rig.world import HOME, KINDS, World, live
 
+from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.kube.client import KubeClient
 from dayfly.kube.objects import NAMESPACES, SECRETS
@@ -122,6 +123,7 @@ def test_ended_resource_is_recorded_whatever_write_of_it_fails(harm: Harm, numbe
     [record] = recorded(world).values()
     assert (record.publisher, record.plugin.partition("@")[0]) == ("cluster", PLUGIN)
     assert NOW < record.ended_at < NOW + 86_400_000
+    assert {record.run} == {each.old["metadata"]["name"] for each in _ends(world)}
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -174,7 +176,8 @@ def client(server: FakeCluster, name: str = "operator") -> KubeClient:
 
 
 def ended(number: int, at: int = NOW) -> EndedResource:
-    return EndedResource(f"{number:026x}", "cluster", f"pg@1.0.{number % 3}", at)
+    name = names.run_name("box", str(number))
+    return EndedResource(f"{number:026x}", "cluster", f"pg@1.0.{number % 3}", at, name)
 
 
 def segments(server: FakeCluster) -> list[dict]:

@@ -58,7 +58,7 @@ class Effects:
                 raise
             log.warning("run %s ends, but some of its objects could not be removed yet: %s", run.metadata.name, error)
         if self._registry is not None:
-            await self._registry.record_end(run.ledger, sight.plan.documents)
+            await self._registry.record_end(run, sight.plan.documents)
         over = await self._targets.release(run)
         await self._targets.release_documents(run)
         if not over:

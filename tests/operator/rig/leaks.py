@@ -1,4 +1,4 @@
-"""Worlds with leak checks: an account with the things of the steps, and the scripts that list and delete them."""
+"""Worlds with leak checks: an account with the items of the steps, and the scripts that list and delete them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNITS = {
 
 
 class Account:
-    """The things that exist. Create steps make one for each resource, delete steps remove those of an ID."""
+    """The items that exist. Create steps make one for each resource, delete steps remove those of an ID."""
 
     def __init__(self, world: World) -> None:
         self.items: dict[str, Object] = {}
@@ -94,35 +94,35 @@ def leak_world(seed: int = 0, **scripts: Script) -> World:
     return world
 
 
-def check(world: World, name: str = "things", **spec: Any) -> str:
+def check(world: World, name: str = "items", **spec: Any) -> str:
     """Apply a check of the plugin. Return its UID."""
     wanted = {"plugin": "pg", "every": "5m", "grace": "1m", **spec}
     body = {"apiVersion": API, "kind": "LeakCheck", "metadata": {"name": name}, "spec": wanted}
     return world.ask("POST", CHECKS, body)["metadata"]["uid"]
 
 
-def request(world: World, text: str, name: str = "things") -> None:
+def request(world: World, text: str, name: str = "items") -> None:
     """Annotate a check with a request."""
     patch = {"metadata": {"annotations": {"dayfly.dev/leak-request": text}}}
     world.ask("PATCH", f"{CHECKS}/{name}", patch, "application/merge-patch+json")
 
 
-def leak_status(world: World, name: str = "things") -> Object:
+def leak_status(world: World, name: str = "items") -> Object:
     every = world.cluster.objects("leakchecks")
     return next((each.get("status", {}) for each in every if each["metadata"]["name"] == name), {})
 
 
-def sweeps(world: World, name: str = "things") -> int:
+def sweeps(world: World, name: str = "items") -> int:
     """Return the number of sweeps that have ended."""
     return leak_status(world, name).get("number", 0)
 
 
-def verdicts(world: World, name: str = "things") -> dict[str, str]:
-    """Return the verdicts about all things that a report shows, by their names."""
+def verdicts(world: World, name: str = "items") -> dict[str, str]:
+    """Return the verdicts about all items that a report shows, by their names."""
     return {each["name"]: each["verdict"] for each in leak_status(world, name).get("findings", ())}
 
 
-async def next_sweep(world: World, count: int = 1, name: str = "things") -> None:
+async def next_sweep(world: World, count: int = 1, name: str = "items") -> None:
     """Wait until `count` more sweeps have ended."""
     wanted = sweeps(world, name) + count
 
@@ -130,6 +130,29 @@ async def next_sweep(world: World, count: int = 1, name: str = "things") -> None
         return sweeps(world, name) >= wanted and not leak_status(world, name).get("sweeping")
 
     await world.until(is_over, f"sweep {wanted}")
+
+
+def change(world: World, **spec: Any) -> None:
+    """Change the spec of the check."""
+    world.ask("PATCH", f"{CHECKS}/items", {"spec": spec}, "application/merge-patch+json")
+
+
+async def apply_plan(world: World) -> str:
+    """Apply the plan of the check, and wait for the end of its sweep. Return the plan."""
+    plan = leak_status(world)["plan"]
+    request(world, f"apply {plan} ann")
+    await next_sweep(world)
+    return plan
+
+
+async def listed_orphans(world: World, count: int = 1, lists: int = 2, **spec: Any) -> list[str]:
+    """Start an operator, leave orphans, apply a check, and wait for so many of its sweeps. Return the IDs."""
+    world.start()
+    ids = [await leave_orphan(world, f"box{number}") for number in range(count)]
+    await world.rest(120)
+    check(world, **spec)
+    await next_sweep(world, lists)
+    return ids
 
 
 async def leave_orphan(world: World, name: str = "box") -> str:

@@ -25,6 +25,7 @@ from dayfly.operator.cluster.interning import share
 from dayfly.operator.cluster.objects import (
     DOCUMENTS,
     HOOKS,
+    LEAK_LABEL,
     PLUGINS,
     RUNS,
     SANDBOXES,
@@ -86,7 +87,7 @@ class ClusterWatches(Watches):
         super().__init__(client, seed=seed)
         self._istio = istio
         self.now = now
-        self.runs: Cache[RunObject] = Cache()
+        self.runs: Cache[RunObject] = Cache(labels=(LEAK_LABEL,))
         self.documents: Cache[DocumentObject] = Cache()
         self.sandboxes: Cache[SandboxObject] = Cache()
         self.plugins: Cache[PluginObject] = Cache()

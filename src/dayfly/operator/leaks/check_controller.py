@@ -97,18 +97,20 @@ class LeakCheckController:
         self._status = status
         self._runs: dict[str, _RunState] = {}  # by UID
         self._current: dict[str, str] = {}  # by UID of a check: the UID of its current run
+        self._deleting: dict[str, str] = {}  # by UID of a check: the resource ID for which its current run is created
         self._offsets: dict[str, dict[int, int]] = {}  # by UID of a check, by the begin of a list
-        self._beginning = asyncio.Lock()  # of the run of a deletion
 
     def reset(self) -> None:
         """Forget everything that only the active operator keeps current."""
         self._runs.clear()
         self._current.clear()
+        self._deleting.clear()
         self._offsets.clear()
 
     def forget(self, uid: str) -> None:
         """Forget a check that was deleted."""
         self._runs.pop(self._current.pop(uid, ""), None)
+        self._deleting.pop(uid, None)
         self._offsets.pop(uid, None)
 
     def forget_run(self, uid: str) -> None:
@@ -141,8 +143,10 @@ class LeakCheckController:
         sweep = (await self._store.load(seen.metadata)).record.sweep
         return sweep is not None and sweep.run == run.ledger.uid
 
-    async def permits(self, run: RunObject) -> bool:
+    async def permits(self, run: RunObject) -> bool | None:
         """Return whether a run may start: it is the current one, the check has not changed, and the item is an orphan.
+
+        None if the cache does not have the run yet, so that it may lack an earlier deletion of the same resource.
 
         Raises:
             errors.ApiError: a read failed.
@@ -155,7 +159,11 @@ class LeakCheckController:
         if sweep is None or sweep.run != run.ledger.uid or sweep.generation != now.metadata.generation:
             return False
         id_ = (run.metadata.labels or {}).get(LEAK_LABEL, "")
-        return not id_ or await self._facts.may_delete(id_, run.ledger.uid)
+        if not id_:
+            return True
+        if self._cluster.runs.get(run.metadata.name) is None:
+            return None
+        return await self._may_delete(sweep, id_)
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
@@ -272,6 +280,7 @@ class LeakCheckController:
         self._offsets[seen.metadata.uid] = {at: offset for at, offset in offsets.items() if at in kept}
         after = msgspec.structs.replace(with_findings(record, state), sweep=None)
         if chosen:
+            sweep = msgspec.structs.replace(sweep, ended=await self._facts.ended_runs(chosen))
             after = begin_deletion(after, sweep, chosen, now)
         return await self._save(seen, stored, after, reserved=RESERVED_BYTES)
 
@@ -311,11 +320,17 @@ class LeakCheckController:
         elif digest_deletion(compiled.spec, document) != record.state.deletions.get(plugin):
             return f"the delete steps of {plugin} have changed since the list"
         else:
-            async with self._beginning:  # of two checks, the second one finds the run of the first one
-                if not await self._facts.may_delete(id_, sweep.run):
-                    return CHANGED
-                error = await self._outcome(seen, sweep, resource, id_)
+            # The cache may lack a run that another check has just created.
+            if any(id_ == each for uid, each in self._deleting.items() if uid != seen.metadata.uid):
+                return CHANGED
+            self._deleting[seen.metadata.uid] = id_
+            if not await self._may_delete(sweep, id_):
+                return CHANGED
+            error = await self._outcome(seen, sweep, resource, id_)
         return f"its deletion has failed: {error}" if error else error
+
+    async def _may_delete(self, sweep: Sweep, id_: str) -> bool:
+        return id_ in sweep.ended and await self._facts.may_delete(id_, sweep.ended[id_], sweep.run)
 
     def _deletion(self, seen: LeakCheckObject, plugin: str) -> Lifecycle | None:
         try:
@@ -369,6 +384,7 @@ class LeakCheckController:
         self._current[uid] = run
         if before not in ("", run):
             self._runs.pop(before, None)
+            self._deleting.pop(uid, None)
         self._queue_others(seen, names.run_name(seen.metadata.name, run) if run else "")
 
     async def _save(

@@ -44,6 +44,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
         is_listing: Whether that run lists.
         plan: The digest of the plan to apply; empty for none.
         waiting: The resources to delete, with their plugins. The first one is being deleted.
+        ended: The names of the Run objects that these resources had.
         deleted: The resource IDs that are deleted.
         errors: Why other resources were not deleted.
     """
@@ -54,6 +55,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     is_listing: bool = True
     plan: str = ""
     waiting: dict[str, str] = {}
+    ended: dict[str, str] = {}
     deleted: tuple[str, ...] = ()
     errors: dict[str, str] = {}
 

@@ -1,7 +1,7 @@
 """Facts of this cluster about resource IDs in a list, and resources that the list should have.
 
-All reads are quorum reads and follow the list. Runs are read before records: a run is recorded before it is deleted, so
-a resource is in one of both.
+All reads of ledgers and records are quorum reads and follow the list. Runs are read before records: a run is recorded
+before it is deleted, so a resource is in one of both.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dayfly.plan.leaks.verdict import Evidence, ResourceRunState
 from dayfly.spec.identity import resource_id
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
+    from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 
     from dayfly.operator.cluster.caches import ClusterWatches
     from dayfly.operator.records.record_store import EndedResource
@@ -62,14 +62,28 @@ class FactReader:
             )
         return LedgerFacts(evidence, [each async for each in self._expected(runs, origin)])
 
-    async def may_delete(self, id_: str, run: str) -> bool:
-        """Return whether a run with this UID may delete a resource: its run has ended, and no other run deletes it.
+    async def ended_runs(self, ids: Collection[str]) -> dict[str, str]:
+        """Return the names of the Run objects that these resources had, by their IDs.
 
         Raises:
             errors.ApiError: the API server failed.
         """
-        others = [each for each in (await self._cluster.client.list_all(RUNS)).items if each.ledger.uid != run]
-        return id_ not in living_resources(others) and id_ in await self._registry.records.find([id_])
+        return {id_: each.run for id_, each in (await self._registry.records.find(ids)).items()}
+
+    async def may_delete(self, id_: str, ended: str, deletion: str) -> bool:
+        """Return whether a run with the UID `deletion` may delete a resource.
+
+        That is so if its Run, which was named `ended`, is gone, and if no other run deletes it. The Run is read by
+        quorum: it may have been restored from a backup. Other deletions come from the cache. If it has this run, it has
+        all earlier ones.
+
+        Raises:
+            errors.ApiError: the API server failed.
+        """
+        if any(each.ledger.uid != deletion for each in self._cluster.runs.labelled(LEAK_LABEL, id_)):
+            return False
+        found = await self._cluster.client.find(RUNS, ended)
+        return found is None or id_ not in living_resources([found])
 
     async def _expected(self, runs: Iterable[RunObject], origin: StepOrigin) -> AsyncIterator[ExpectedResource]:
         for run in runs if origin.inventory else ():

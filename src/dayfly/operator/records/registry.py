@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from dayfly.kube.client import KubeClient
+    from dayfly.operator.cluster.objects import RunObject
     from dayfly.spec.lifecycle import Lifecycle
     from dayfly.spec.resource_token import HostIdentity
-    from dayfly.spec.run import Run
 
 
 class ResourceRegistry:
@@ -57,7 +57,7 @@ class ResourceRegistry:
         known = await self.identity()
         return verified_host(known.key, token, resource_id) == known.host
 
-    async def record_end(self, run: Run, documents: Iterable[Lifecycle]) -> None:
+    async def record_end(self, run: RunObject, documents: Iterable[Lifecycle]) -> None:
         """Record the resources of a run that has ended, before its ledger is deleted.
 
         Resources with inline steps have no record: no leak check could know their steps.
@@ -65,7 +65,8 @@ class ResourceRegistry:
         Raises:
             errors.ApiError: they may not be recorded.
         """
-        found = (record_resource(run.uid, each, run.born_at) for each in documents)
-        ended_at = run.ended_at or self._now()
+        ledger, name = run.ledger, run.metadata.name
+        found = (record_resource(ledger.uid, each, ledger.born_at) for each in documents)
+        ended_at = ledger.ended_at or self._now()
         known = [each for each in found if each is not None and each.plugin]
-        await self.records.add(EndedResource(each.id, each.publisher, each.plugin, ended_at) for each in known)
+        await self.records.add(EndedResource(each.id, each.publisher, each.plugin, ended_at, name) for each in known)

@@ -21,8 +21,8 @@ class Sweeps(Protocol):
     async def is_current(self, run: RunObject) -> bool:
         """Return whether a run is the current one of its check."""
 
-    async def permits(self, run: RunObject) -> bool:
-        """Return whether a run may start, by quorum reads."""
+    async def permits(self, run: RunObject) -> bool | None:
+        """Return whether a run may start; None if that is unknown now."""
 
     def keep_output(self, run: RunObject, unit: str, output: bytes | None) -> None:
         """Keep the whole output of a step; None if it cannot be read."""
@@ -62,7 +62,7 @@ class LeakCheckTarget(BaseAdapter):
             return None
         return EndRequest(at=self._cluster.now(), reason=Reason.DELETED, message="its work has ended")
 
-    async def permits(self, run: RunObject) -> bool:
+    async def permits(self, run: RunObject) -> bool | None:
         return await self._sweeps.permits(run)
 
     async def report_status(self, scene: Scene, report: RunReport, *, hindrance: str = "") -> float:  # noqa: ARG002 - the sweep waits
