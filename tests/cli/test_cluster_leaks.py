@@ -42,20 +42,20 @@ def cluster_with(*checks: tuple[str, Object]) -> FakeCluster:
 
 @pytest.fixture
 def asked(stage: Stage) -> FrozenCluster:
-    return stage.at(cluster_with(("things", STATUS), ("broken", {"ready": False, "message": "no plugin"})), NOW)
+    return stage.at(cluster_with(("items", STATUS), ("broken", {"ready": False, "message": "no plugin"})), NOW)
 
 
-def annotation(asked: FrozenCluster, name: str = "things") -> str:
+def annotation(asked: FrozenCluster, name: str = "items") -> str:
     [found] = [each for each in asked.cluster.objects("leakchecks") if each["metadata"]["name"] == name]
     return found["metadata"].get("annotations", {}).get("dayfly.dev/leak-request", "")
 
 
 def test_table_shows_the_numbers_and_the_leaks(asked: FrozenCluster):
-    done = asked("leaks", "things")
+    done = asked("leaks", "items")
     assert done.code == 0, done.err
     rows = [line.split() for line in done.out.splitlines()]
-    assert rows[1][:2] + rows[1][3:8] == ["things", "pg@1.0.0", "4", "1", "0", "0", "0"]
-    assert rows[4][:3] == ["things", "orphan", ORPHAN["name"]]
+    assert rows[1][:2] + rows[1][3:8] == ["items", "pg@1.0.0", "4", "1", "0", "0", "0"]
+    assert rows[4][:3] == ["items", "orphan", ORPHAN["name"]]
 
 
 def test_refused_check_fails_with_its_message(asked: FrozenCluster):
@@ -65,26 +65,26 @@ def test_refused_check_fails_with_its_message(asked: FrozenCluster):
 
 
 def test_json_has_the_deletions_with_their_plan_and_result(asked: FrozenCluster):
-    done = asked("leaks", "things", "-o", "json")
+    done = asked("leaks", "items", "-o", "json")
     assert done.code == 0, done.err
     made = {"id": "1" * 26, "plugin": "pg@1.0.0", "plan": "xyz", "at": "2026-01-01T00:00:00Z", "done": False}
-    [shown] = [each for each in json.loads(done.out) if each["name"] == "things"]
+    [shown] = [each for each in json.loads(done.out) if each["name"] == "items"]
     assert shown["status"]["deletions"] == [made]
 
 
-def test_plan_has_the_digest_and_the_deletable_things(asked: FrozenCluster, tmp_path):
-    done = asked("leaks", "things", "--plan", str(tmp_path / "plan.json"))
+def test_plan_has_the_digest_and_the_deletable_items(asked: FrozenCluster, tmp_path):
+    done = asked("leaks", "items", "--plan", str(tmp_path / "plan.json"))
     assert done.code == 0, done.err
     [plan] = json.loads((tmp_path / "plan.json").read_text())["checks"]
-    assert (plan["name"], plan["plan"], [each["id"] for each in plan["delete"]]) == ("things", "abcdef", ["0" * 26])
+    assert (plan["name"], plan["plan"], [each["id"] for each in plan["delete"]]) == ("items", "abcdef", ["0" * 26])
 
 
 @pytest.mark.parametrize(("options", "action"), [(("--sweep",), "sweep"), (("--apply", "plan.json"), "apply abcdef")])
 def test_request_is_written_and_its_result_awaited(asked: FrozenCluster, tmp_path, monkeypatch, options, action):
     plan = tmp_path / "plan.json"
-    plan.write_text(json.dumps({"checks": [{"name": "things", "plan": "abcdef"}]}))
+    plan.write_text(json.dumps({"checks": [{"name": "items", "plan": "abcdef"}]}))
     given = [str(plan) if each == "plan.json" else each for each in options]
-    names = [] if "--apply" in options else ["things"]
+    names = [] if "--apply" in options else ["items"]
     done = asked("leaks", *names, *given, "--timeout", "0s")
     assert done.code == Exit.TIMED_OUT, done.err
     first = annotation(asked)

@@ -33,7 +33,7 @@ def host(host):
 
 @pytest.fixture
 def checked(client, host):
-    """A check with an orphan of a deleted sandbox, and a foreign thing."""
+    """A check with an orphan of a deleted sandbox, and a foreign item."""
     publish(client)
     alice = Client(
         client.port, client.store, client.call("POST", "keys", {"name": "alice", "role": "member"}).json["key"]
@@ -154,7 +154,7 @@ def test_key_with_a_scope_has_no_view_of_leaks(checked, enter):
         assert visit.page.locator("nav a:has-text('Leaks')").count() == 0
 
 
-def test_hostile_names_of_things_are_text(checked, host, enter):
+def test_hostile_names_of_items_are_text(checked, host, enter):
     bad = "<img src=x onerror=alert(1)> \u202eevil"
     report(host, LeakFinding(verdict="orphan", id=bad, name=bad, reason=bad, plugin=bad, deletable=True), error=bad)
     with enter() as visit:

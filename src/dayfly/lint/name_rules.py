@@ -138,7 +138,7 @@ def never_removed(plugin: PluginView) -> Iterator[Spot]:
     "DF208",
     "no-inventory",
     "A plugin has no inventory, so Dayfly cannot find what its delete steps leave behind.",
-    "Write an inventory: a script that prints a JSON line for each thing (docs/guides/plugins.md#inventory).",
+    "Write an inventory: a script that prints a JSON line for each item (docs/guides/plugins.md#inventory).",
 )
 def no_inventory(plugin: PluginView) -> Iterator[Spot]:
     # Dayfly itself knows the objects and states of a resource. A plugin inside a sandbox is checked with the sandbox.

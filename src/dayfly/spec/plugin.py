@@ -288,7 +288,7 @@ class PluginSpec(WireStruct, frozen=True, kw_only=True):
     inventory: Annotated[
         tuple[Step, ...],
         list_of(
-            "Scripts that only read. They print a JSON line for each thing of the resource DAYFLY_RESOURCE_ID, or of "
+            "Scripts that only read. They print a JSON line for each item of the resource DAYFLY_RESOURCE_ID, or of "
             "all resources if that is empty.",
             MAX_STEPS,
             "name",
@@ -414,7 +414,7 @@ def _check_inventory(step: Step, keys: Path) -> None:
     check_step(step, keys, repeats=False)
     if step.script is None or step.outputs or step.retry or step.timeouts:
         raise SpecError(
-            "must be a script with inputs and nothing else, which prints a JSON line for each thing that exists", keys
+            "must be a script with inputs and nothing else, which prints a JSON line for each item that exists", keys
         )
     for position, wanted in enumerate(step.inputs):
         here = (*keys, "inputs", position)

@@ -30,7 +30,7 @@ ADVICE = {
     Fault.LEFT: "Remove everything that has a name derived from DAYFLY_RESOURCE_ID, not only what outputs name.",
     Fault.OTHERS: "Derive names from DAYFLY_RESOURCE_ID, which is different for each resource, and remove only those.",
     Fault.TWICE: "This is a bug in Dayfly. Please report it with the plugin.",
-    Fault.INVENTORY_EMPTY: "The inventory must print a JSON line for each thing that exists for DAYFLY_RESOURCE_ID, "
+    Fault.INVENTORY_EMPTY: "The inventory must print a JSON line for each item that exists for DAYFLY_RESOURCE_ID, "
     'and last {"complete": true, "count": N}, even if nothing exists.',
 }
 

@@ -14,7 +14,7 @@ def output(*rows: object, **end: object) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in (*rows, ending)).encode()
 
 
-def test_complete_list_has_its_things_in_order():
+def test_complete_list_has_its_items_in_order():
     rows = ({"id": ID, "name": f"a-{ID}", "created": "2026-11-30T19:00:00Z", "token": "t"}, {"name": "b"})
     listing = parse_listing(output(*rows))
     assert listing.is_complete
@@ -62,7 +62,7 @@ def test_creation_time_is_read_in_each_form(created: object, milliseconds: int):
         (b" " * MAX_LISTING_BYTES + output(), "more than 8 MiB"),
     ],
 )
-def test_invalid_or_incomplete_list_has_an_error_and_no_things(text: bytes, error: str):
+def test_invalid_or_incomplete_list_has_an_error_and_no_items(text: bytes, error: str):
     listing = parse_listing(text)
     assert not listing.is_complete
     assert error in listing.error

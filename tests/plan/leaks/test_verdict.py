@@ -94,7 +94,7 @@ def test_verdict_for_each_combination(run: ResourceRunState, plugin: str, has_to
         assert found.is_deletable is (expected is LeakVerdict.ORPHAN and bool(plugin))
 
 
-def test_thing_without_evidence_is_unknown():
+def test_item_without_evidence_is_unknown():
     (finding,) = find_verdicts(listed(SECOND, ORPHAN), listed(FIRST, ORPHAN), {}, (), RULES, NOW)
     assert finding.verdict is LeakVerdict.UNKNOWN
 
@@ -109,7 +109,7 @@ def test_name_that_appears_twice_is_unknown():
 @pytest.mark.parametrize(
     "name", ["snapshot-of-orders", f"dayfly-{ID}0", f"dayfly-{ID[:-1]}8", f"dayfly-{ID[:-1]}", f"dayfly-{ID}x"]
 )
-def test_thing_without_its_id_in_its_name_is_never_deleted(name: str):
+def test_item_without_its_id_in_its_name_is_never_deleted(name: str):
     copy = InventoryItem(ID, name, OLD, "our.token")
     found = verdict_of(copy, MARKED, before=copy)
     assert (found.verdict, found.is_deletable) == (LeakVerdict.ORPHAN, False)
@@ -134,7 +134,7 @@ RESCUED = InventoryItem(ID, f"dayfly-{ID}-rescue", OLD)
     ],
     ids=["young", "from the future", "in one list", "named twice"],
 )
-def test_orphan_stays_if_a_thing_with_its_id_is_no_orphan(
+def test_orphan_stays_if_an_item_with_its_id_is_no_orphan(
     now_listed: tuple[InventoryItem, ...], before: tuple[InventoryItem, ...]
 ):
     """A person restores an item under a name with the same ID, and with its tags."""
@@ -253,10 +253,10 @@ def orphans_with(*sizes: int) -> list[ItemFinding]:
         ((2, 2, 1), 40, 2),
     ],
 )
-def test_limit_of_a_sweep_counts_all_things_of_a_resource(sizes: tuple[int, ...], inventory: int, deleted: int):
+def test_limit_of_a_sweep_counts_all_items_of_a_resource(sizes: tuple[int, ...], inventory: int, deleted: int):
     chosen, left = select_deletions(orphans_with(*sizes), inventory)
     assert (chosen, left) == ([str(number) for number in range(deleted)], len(sizes) - deleted)
 
 
-def test_thing_that_is_held_is_not_deleted_with_others():
+def test_item_that_is_held_is_not_deleted_with_others():
     assert select_deletions([*orphans_with(2), ItemFinding(LeakVerdict.HELD, OTHER, "x", "")], 3) == (["0"], 0)

@@ -115,7 +115,7 @@ class Bench(Protocol):
         """
 
     def inventory(self, scenario: Scenario, box: Any) -> tuple[str, ...] | None:
-        """Run the plugin's inventory for the resource of a sandbox; return a line for each thing that exists.
+        """Run the plugin's inventory for the resource of a sandbox; return a line for each item that exists.
 
         Return None if the plugin has no inventory, or if it failed.
         """

@@ -13,10 +13,10 @@ _CENT: Final = Decimal("0.01")
 
 
 def estimate_cost(price_per_hour: str, created: Iterable[int], now: int) -> str:
-    """Return what things have cost since their creation, like `1.20 EUR`; empty without a price or a known time.
+    """Return what items have cost since their creation, like `1.20 EUR`; empty without a price or a known time.
 
     Args:
-        price_per_hour: The price of each thing, like `0.05 EUR`.
+        price_per_hour: The price of each item, like `0.05 EUR`.
         created: When each was created, in Unix milliseconds; 0 if unknown. Unknown and future times are left out.
         now: The current time.
     """
