@@ -14,5 +14,9 @@ users: [{name: plugin, user: {tokenFile: /account/token}}]
 contexts: [{name: here, context: {cluster: here, user: plugin}}]
 current-context: here
 END
-namespace=${DAYFLY_SANDBOX_NAMESPACE:?there is no namespace: this plugin is for clusters}
-mark="dayfly-resource=$DAYFLY_RESOURCE_ID"
+# A leak check has no sandbox, and names the namespace in a param. A sandbox's own param has no effect.
+namespace=${DAYFLY_SANDBOX_NAMESPACE-${NAMESPACE:-}}
+if [ -z "$namespace" ]; then
+    echo "there is no namespace: this plugin is for clusters; a leak check needs the param namespace" >&2
+    exit 1
+fi

@@ -1,8 +1,9 @@
 
-# Without kinds `check` has failed, so `apply` never began. Otherwise all objects with the label are deleted, even after an
-# incomplete `apply`. Objects that still exist after eight minutes are named, and the step is retried.
-if [ -z "$KINDS" ]; then
-    echo "nothing was made"
-    exit
+# Deletes the ConfigMap and, before it, all objects that it owns. Without it, `apply` has created nothing. If objects still
+# exist after eight minutes, the step fails and is retried.
+owner="dayfly-$DAYFLY_RESOURCE_ID"
+if ! kubectl delete configmap "$owner" --namespace "$namespace" --cascade=foreground --ignore-not-found --timeout=8m; then
+    echo "some of these objects may still exist in $namespace:" >&2
+    kubectl get configmap "$owner" --namespace "$namespace" -o 'jsonpath={.data.objects}' >&2
+    exit 1
 fi
-kubectl delete --namespace "$namespace" --selector "$mark" --ignore-not-found --timeout=8m "$KINDS"

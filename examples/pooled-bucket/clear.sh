@@ -6,6 +6,8 @@ case $AWS_DEFAULT_REGION in
     eu-central-1 | eu-west-1 | us-east-1) ;;
     *) echo "no bucket was made"; exit ;;
 esac
+# A leak check deletes without a sandbox. Then `deprovision` removes all files.
+[ -n "${DAYFLY_SANDBOX_NAME:-}" ] || exit 0
 bucket="${BUCKET:-dayfly-$DAYFLY_RESOURCE_ID}"
 prefix="${PREFIX:-sandboxes/$DAYFLY_SANDBOX_NAME/}"
 if answer=$(aws s3api head-bucket --bucket "$bucket" 2>&1); then

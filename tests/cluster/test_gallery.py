@@ -12,10 +12,11 @@ from typing import Any
 import psycopg
 import pytest
 from testcluster import stand_ins
-from tests.cluster.installed import ROOT, RUNNERS, Installed
+from tests.cluster.installed import API, ROOT, RUNNERS, Installed, written_status
 from tests.cluster.test_examples import TEAM, outputs, wishes_of
 from tests.cluster.waiting import eventually
 from tests.examples import external_services, gallery, servers
+from tests.examples.leaks import similar
 
 ENVIRONMENTS = "cat /proc/[0-9]*/environ | tr '\\000' '\\n'; true"
 ACCOUNT = ROOT / "examples" / "k8s-apply" / "k8s" / "account.yaml"
@@ -59,8 +60,15 @@ def k8s_apply(name: str, manifests: str) -> dict[str, Any]:
     return sandbox
 
 
-def marked(operator: Installed, kind: str) -> list[dict[str, Any]]:
-    return operator.items(f"/api/v1/namespaces/{TEAM}/{kind}?labelSelector=dayfly-resource")
+def owners(operator: Installed, namespace: str = TEAM) -> list[dict[str, Any]]:
+    """Return the ConfigMaps that own the objects of a resource."""
+    return operator.items(f"/api/v1/namespaces/{namespace}/configmaps?labelSelector=dayfly-resource")
+
+
+def objects(operator: Installed, kind: str = "configmaps") -> dict[str, dict[str, Any]]:
+    """Return the objects of all resources, by name."""
+    every = operator.items(f"/api/v1/namespaces/{TEAM}/{kind}")
+    return {each["metadata"]["name"]: each for each in every if "ownerReferences" in each["metadata"]}
 
 
 def config(name: str, **more: Any) -> str:
@@ -90,15 +98,86 @@ def test_manifests_are_made_and_removed(operator: Installed, account: None):
         for name, (_, why) in refused.items():
             operator.wait_status(name, TEAM, lambda status: status["reason"] == "ResourceFailed", "the failure")
             assert why in log(operator, name)
-        made = {each["metadata"]["name"]: each for each in marked(operator, "configmaps")}
+        made = objects(operator)
         assert made.keys() == {"k8s-apply-demo", "a-half"}
+        assert len(owners(operator)) == 2, "nothing is created after a refused dry run"
         assert made["k8s-apply-demo"]["data"]["driver.properties"] == "timeout=1s\ngreeting='it''s \"quoted\"'\n"
         for name in ("k8s-apply-demo", *refused):
             operator.own.kubectl("delete", "sandbox.dayfly.dev", name, "-n", TEAM, "--wait=false")
         for name in ("k8s-apply-demo", *refused):
             operator.wait_gone(name, TEAM)
-    assert marked(operator, "configmaps") == marked(operator, "secrets") == []
+    assert owners(operator) == []
+    assert objects(operator) == {}
+    assert "k8s-apply-demo" not in objects(operator, "secrets")
     operator.own.kubectl("delete", "configmap", "theirs", "-n", TEAM)  # it is there
+    operator.check_nothing_left()
+
+
+class Check:
+    """A leak check of the example for one namespace."""
+
+    NAME = "manifests"
+
+    def __init__(self, operator: Installed) -> None:
+        self._operator = operator
+        spec = {"plugin": "k8s-apply", "params": {"namespace": TEAM}, "every": "1h", "grace": "1s"}
+        operator.apply({"apiVersion": API, "kind": "LeakCheck", "metadata": {"name": self.NAME}, "spec": spec})
+
+    def status(self) -> dict[str, Any]:
+        return written_status(self._operator.get(f"/apis/{API}/leakchecks/{self.NAME}") or {})
+
+    def sweep(self, request: str) -> dict[str, Any]:
+        """Request a sweep, and return the status after it. Without a request, wait for the first sweep."""
+        number = self.status().get("number", 0) if request else 0
+        if request:
+            annotation = f"dayfly.dev/leak-request={request} {number}"
+            self._operator.own.kubectl("annotate", "--overwrite", "leakcheck.dayfly.dev", self.NAME, annotation)
+
+        def ended() -> dict[str, Any] | None:
+            seen = self.status()
+            return seen if seen.get("number", 0) > number and not seen.get("sweeping") else None
+
+        status = eventually(ended, "the end of the sweep")
+        assert not status.get("error"), status["error"]
+        return status
+
+    def delete(self) -> None:
+        self._operator.own.kubectl("delete", "leakcheck.dayfly.dev", self.NAME)
+
+
+def test_orphan_of_a_namespace_is_deleted_without_its_neighbour(operator: Installed, account: None):
+    """The param of the sandbox, whose author may write in one namespace only, does not select another one."""
+    plugin, sandbox = wishes_of("k8s-apply", image=stand_ins.KUBECTL)
+    name = sandbox["metadata"]["name"]
+    sandbox["spec"]["resources"][0]["params"]["namespace"] = "default"
+    with contextlib.ExitStack() as ends:
+        ends.enter_context(operator.ending(name, TEAM))
+        operator.apply(plugin, sandbox)
+        operator.wait_ready(name, TEAM)
+        assert owners(operator, "default") == []
+        [owner] = owners(operator)
+        id_ = owner["metadata"]["labels"]["dayfly-resource"]
+        foreign = f"dayfly-{similar(id_)}"
+        meta = {"namespace": TEAM, "labels": {"dayfly-resource": similar(id_)}}
+        operator.own.kubectl("apply", "-f", "-", stdin=config(foreign, **meta))
+        ends.callback(operator.own.kubectl, "delete", "configmap", foreign, "-n", TEAM)
+        check = Check(operator)
+        ends.callback(check.delete)
+        assert check.sweep("")["counts"]["held"] == 1
+        operator.own.kubectl("annotate", "sandbox.dayfly.dev", name, "-n", TEAM, "dayfly.dev/abandon=force: a test")
+        operator.wait_gone(name, TEAM)
+        found = eventually(
+            lambda: (seen := check.sweep("sweep"))["counts"]["orphan"] and seen, "an orphan in two lists"
+        )
+        assert {each["name"]: each["verdict"] for each in found["findings"]} == {
+            owner["metadata"]["name"]: "orphan",
+            foreign: "foreign",
+        }
+        assert objects(operator).keys() == {name}
+        assert check.sweep(f"apply {found['plan']}")["applied"] == "done"
+        assert [each["metadata"]["name"] for each in owners(operator)] == [foreign]
+        assert objects(operator) == {}
+        assert name not in objects(operator, "secrets")
     operator.check_nothing_left()
 
 

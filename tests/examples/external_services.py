@@ -300,9 +300,9 @@ class Beside:
         with self._process:
             self._process.kill()
 
-    def ask(self, path: str, body: Any = None, method: str | None = None) -> Any:
-        """Return the answer to a request with its token; None if it is empty."""
-        headers = {"Authorization": f"Bearer {self.TOKEN}"}
+    def ask(self, path: str, body: Any = None, method: str | None = None, key: str = "") -> Any:
+        """Return the answer to a request with its token and this idempotency key; None if it is empty."""
+        headers = {"Authorization": f"Bearer {self.TOKEN}", "Idempotency-Key": key}
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"http://{self.address}{path}", data, headers, method=method)
         with urllib.request.urlopen(request) as answer:
@@ -331,6 +331,10 @@ class Tenants(Beside):
     """The service that many share."""
 
     EXAMPLE, TOKEN = "mixed-tenant", "t0ken-of-tenants"
+
+    def open(self, owner: str, tenant: str) -> None:
+        """Open an account."""
+        self.ask("/v1/tenants", {"owner": owner, "tenant": tenant, "key": owner, "secret": ""}, key=owner)
 
     def left(self) -> list[str]:
         """The tenants that have an account."""

@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from base64 import b64decode
 from collections.abc import Callable, Mapping
+from http.client import HTTPResponse
 from typing import Any
 
 import boto3
@@ -179,15 +180,20 @@ def vault_secret(request: pytest.FixtureRequest) -> Example:
 
 def vault_list(settings: Settings, path: str) -> list[str]:
     """The names below a path."""
-    url, token = f"{settings['BAO_ADDR']}/v1/{path}", settings["BAO_TOKEN"]
-    request = urllib.request.Request(url, headers={"X-Vault-Token": token}, method="LIST")
     try:
-        with urllib.request.urlopen(request) as answer:
+        with vault(settings, "LIST", path) as answer:
             return json.load(answer)["data"]["keys"]
     except urllib.error.HTTPError as error:
         if error.code == 404:
             return []
         raise
+
+
+def vault(settings: Settings, method: str, path: str, body: Mapping[str, str] | None = None) -> HTTPResponse:
+    """Send a request to the server, and return its response."""
+    url, headers = f"{settings['BAO_ADDR']}/v1/{path}", {"X-Vault-Token": settings["BAO_TOKEN"]}
+    data = json.dumps(body).encode() if body is not None else None
+    return urllib.request.urlopen(urllib.request.Request(url, data, headers, method=method))
 
 
 def sqs_queue(request: pytest.FixtureRequest) -> Example:

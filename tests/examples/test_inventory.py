@@ -4,8 +4,10 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.examples import external_services
 from tests.examples.home import Home
 from tests.examples.kinds import FOLDER, GALLERY, Example
 
@@ -28,28 +30,28 @@ WRONG_CREDENTIALS = {
 EXAMPLES = (*GALLERY, "postgres-schema", "s3-bucket", "pooled-bucket", "sqlite-notes", "python-step")
 
 
-def take_inventory(example: Example, folder: Path, resource: str, **environment: str) -> tuple[int, ItemList]:
-    """Run the inventory of an example as a program. Return its exit code and its list."""
-    (file,) = files.load([str(FOLDER / example.name / "plugin.yaml")], [])
+def inventory_step(name: str) -> dict[str, Any]:
+    (file,) = files.load([str(FOLDER / name / "plugin.yaml")], ["image=unused", "server=http://127.0.0.1:1"])
     (step,) = documents.export(file.content)["spec"]["inventory"]
-    inputs = {each.get("as", {}).get("env", each["name"].upper()): each["name"] for each in step.get("inputs", ())}
+    return step
+
+
+def run_inventory(step: dict[str, Any], folder: Path, resource: str, **environment: str) -> tuple[int, ItemList]:
+    """Run an inventory step as a program. Return its exit code and its list."""
     script = folder / "inventory"
     script.write_text(step["script"])
     script.chmod(0o700)
-    ended = subprocess.run(
-        [script],
-        env={
-            **os.environ,
-            **example.environment,
-            "AWS_MAX_ATTEMPTS": "1",
-            **{variable: example.sets[name] for variable, name in inputs.items()},
-            **environment,
-            "DAYFLY_RESOURCE_ID": resource,
-        },
-        capture_output=True,
-        timeout=60,
-    )
+    variables = {**os.environ, **environment, "AWS_MAX_ATTEMPTS": "1", "DAYFLY_RESOURCE_ID": resource}
+    ended = subprocess.run([script], env=variables, capture_output=True, timeout=60)
     return ended.returncode, parse_listing(ended.stdout)
+
+
+def take_inventory(example: Example, folder: Path, resource: str, **environment: str) -> tuple[int, ItemList]:
+    """Run the inventory of an example. Return its exit code and its list."""
+    step = inventory_step(example.name)
+    inputs = {each.get("as", {}).get("env", each["name"].upper()): each["name"] for each in step.get("inputs", ())}
+    params = {variable: example.sets[name] for variable, name in inputs.items()}
+    return run_inventory(step, folder, resource, **{**example.environment, **params, **environment})
 
 
 @pytest.mark.proof
@@ -73,3 +75,20 @@ def test_inventory_with_wrong_credentials_is_never_complete(example: Example, tm
     code, listing = take_inventory(example, tmp_path, "", **WRONG_CREDENTIALS[example.name])
     assert code != 0
     assert not listing.is_complete
+
+
+def test_inventory_of_a_shared_service_lists_its_open_accounts(tmp_path: Path):
+    """The example has an object, so no machine without a cluster runs it as a whole."""
+    step, ids = inventory_step("mixed-tenant"), ("0" * 26, "a" * 26)
+    with external_services.Tenants("127.0.0.1") as tenants:
+        given = {"SERVER": f"http://{tenants.address}", "TENANTS_TOKEN": tenants.TOKEN}
+        for id_ in ids:
+            tenants.open(id_, f"box-{id_}")
+        tenants.open("x", "a-person")
+        for wanted in ("", ids[1]):
+            code, listing = run_inventory(step, tmp_path, wanted, **given)
+            assert (code, listing.error) == (0, "")
+            assert [item.id for item in listing.items] == [each for each in ids if wanted in ("", each)]
+            assert all(item.is_named_by_id for item in listing.items)
+        code, listing = run_inventory(step, tmp_path, "", **{**given, "TENANTS_TOKEN": "wrong"})
+        assert (code != 0, listing.is_complete) == (True, False)

@@ -8,6 +8,7 @@ import pytest
 from tests.examples.external_services import connect
 from tests.examples.home import Home, until
 from tests.examples.kinds import FOLDER
+from tests.examples.leaks import delete_orphan, similar, write_check
 
 HERE = FOLDER / "pooled-postgres"
 PLUGINS = ("-f", str(HERE / "golden"), "-f", str(HERE / "plugin.yaml"))
@@ -118,3 +119,15 @@ def test_failed_template_fails_the_copy_with_its_reason(
     assert reason in home.dayfly("logs", DEMO)
     until(lambda: databases(postgres) == [], "the failed template is removed")
     home.dayfly("sandbox", "delete", DEMO)
+
+
+@pytest.mark.proof
+def test_orphan_copy_is_deleted_without_its_neighbour(home: Home, postgres: dict[str, str], tmp_path: Path):
+    home.dayfly("apply", *PLUGINS, "-f", str(HERE / "sandbox.yaml"))
+    id_ = home.outputs(DEMO)["db/grant.database"].rpartition("_")[2]
+    with connect(postgres) as connection:
+        connection.execute(f'CREATE DATABASE "other_{similar(id_)}"')
+    delete_orphan(home, DEMO, write_check(tmp_path, "pooled-postgres", {}), id_)
+    assert databases(postgres) == ["golden", "other"]
+    with connect(postgres) as connection:
+        assert connection.execute("SELECT rolname FROM pg_roles WHERE rolname LIKE %s", (f"%{id_}",)).fetchall() == []

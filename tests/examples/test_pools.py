@@ -1,5 +1,6 @@
 """Examples with pools: sandboxes take ready members, and at the end neither a member nor a sandbox leaves anything."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from tests.examples.conftest import client
 from tests.examples.external_services import S3
 from tests.examples.home import ROOT, Home, until
 from tests.examples.kinds import FOLDER, Example
+from tests.examples.leaks import delete_orphan, similar, write_check
 
 POOL = ("-f", str(FOLDER / "pooled-bucket" / "pool"))
 
@@ -50,5 +52,23 @@ def test_each_test_function_gets_its_own_member(tmp_path: Path):
         home.dayfly("pool", "delete", "shop-dbs")
         assert home.json("sandbox", "list") == []
         assert list((tmp_path / ".cache" / "shop-db").iterdir()) == []
+    finally:
+        home.down()
+
+
+@pytest.mark.proof
+def test_orphan_of_pytest_pool_is_deleted_without_its_neighbour(tmp_path: Path):
+    folder = tmp_path / ".cache" / "shop-db"
+    sandbox = {"name": "shop", "spec": {"cluster": "local", "resources": [{"name": "db", "plugin": "shop-db@1.0.0"}]}}
+    (tmp_path / "sandbox.json").write_text(json.dumps(sandbox))
+    home = Home(tmp_path / "dayfly", {"HOME": str(tmp_path)})
+    home.up()
+    try:
+        home.dayfly("apply", "-f", str(FOLDER / "pytest-pool" / "plugin.yaml"), "-f", str(tmp_path / "sandbox.json"))
+        (made,) = folder.iterdir()
+        neighbour = folder / f"{similar(made.stem)}.db"
+        neighbour.touch()
+        delete_orphan(home, "shop", write_check(tmp_path, "shop-db", {}), made.stem)
+        assert list(folder.iterdir()) == [neighbour]
     finally:
         home.down()
