@@ -89,7 +89,7 @@ def test_run_is_not_created_again_while_its_records_are_kept(ledger):
     assert ledger.create(stored())
 
 
-def test_second_record_of_a_resource_is_an_error_that_changes_nothing(ledger):
+def test_second_record_of_a_resource_is_an_error(ledger):
     twice = msgspec.structs.replace(stored(), documents=(OWN, OWN))
     with pytest.raises(LedgerError, match="resource_record"), ledger.transaction("a birth"):
         ledger.create(twice)

@@ -232,7 +232,7 @@ class TestDelete:
 
         live(leak_world, story)
 
-    def test_change_of_the_check_during_a_deletion_starts_no_second_one_beside_it(self):
+    def test_change_during_a_deletion_starts_no_second_one_beside_it(self):
         async def story(world: World) -> None:
             [id_] = await listed_orphans(world, lists=1, action="delete", every="24h")
             await world.rest(120)

@@ -146,7 +146,7 @@ async def apply_plan(world: World) -> str:
 
 
 async def listed_orphans(world: World, count: int = 1, lists: int = 2, **spec: Any) -> list[str]:
-    """Start an operator, leave orphans, apply a check, and wait for so many of its sweeps. Return the IDs."""
+    """Start an operator, leave orphans, apply a check, and wait for `lists` sweeps. Return the IDs."""
     world.start()
     ids = [await leave_orphan(world, f"box{number}") for number in range(count)]
     await world.rest(120)
