@@ -43,7 +43,7 @@ ClusterRole dayfly-operator: apiextensions.k8s.io/customresourcedefinitions get
 ClusterRole dayfly-operator: apps/deployments get,list,watch
 ClusterRole dayfly-operator: apps/replicasets list
 ClusterRole dayfly-operator: authentication.k8s.io/userextras/dayfly.dev/objects impersonate [true]
-ClusterRole dayfly-operator: dayfly.dev/leakchecks get,list,patch,watch
+ClusterRole dayfly-operator: dayfly.dev/leakchecks create,get,list,patch,watch
 ClusterRole dayfly-operator: dayfly.dev/leakchecks/status patch
 ClusterRole dayfly-operator: dayfly.dev/lifecyclehooks get,list,patch,watch
 ClusterRole dayfly-operator: dayfly.dev/lifecyclehooks/status patch

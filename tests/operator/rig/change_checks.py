@@ -1,7 +1,8 @@
 """Checks the content of each change by an operator in every test, and the objects that it names.
 
 A stale cache names objects that have been replaced. So every change names its object by UID. If it replaces a list, or
-an item of one, it names the version too. An operator only writes objects that belong to a Run.
+an item of one, it names the version too. An operator only writes objects that belong to a Run. The only other object is
+the built-in leak check.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dayfly.execute.istio.rules import rules_of_others
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube.objects import Key
 from dayfly.kube.transport import KubeRequest
+from dayfly.spec.leak_check import STATE_CHECK
 
 JSON_PATCH = "application/json-patch+json"
 OF_A_RUN = frozenset(
@@ -121,6 +123,9 @@ class ChangeChecks:
                 of for _, of in self._runs.values()
             }:
                 yield "it is created for no Run"
+        elif change.plural == "leakchecks" and change.method == "POST":
+            if meta["name"] != STATE_CHECK:
+                yield "only administrators create it"
         elif change.plural in ("sandboxes", "routegroups", "resourcepools", "leakchecks"):
             fenced = "dayfly.dev/lifecycle" in meta.get("finalizers", [])
             served = "dayfly.dev/served" in meta.get("labels", {})

@@ -70,6 +70,7 @@ FORGET_ANNOTATION = f"{GROUP}/forget"
 RETRY_ANNOTATION = f"{GROUP}/retry"
 RESET_ANNOTATION = f"{GROUP}/reset"
 _MAX_ATTEMPT = 999_999_999
+_MAX_LEAK_REQUEST_LENGTH = 1_000
 _FORCE = "force"
 
 
@@ -324,6 +325,11 @@ class LeakCheckObject(KubeStruct, frozen=True):
         check = documents.from_wire({"name": name, "spec": spec}, LEAK_CHECK_KIND, name=name)
         assert isinstance(check, LeakCheck), "parsed as this kind"
         return check
+
+
+def leak_request(check: LeakCheckObject) -> str:
+    """Return the latest request in the annotation of a check, which an administrator has written."""
+    return (check.metadata.annotations or {}).get(LEAK_REQUEST_ANNOTATION, "").strip()[:_MAX_LEAK_REQUEST_LENGTH]
 
 
 class StepLogsObject(KubeStruct, frozen=True):

@@ -20,7 +20,7 @@ from dayfly.execute.pod.read import parse_time
 from dayfly.operator.catalog import Catalog, PluginLeakCheck, PluginMissingError
 from dayfly.operator.cluster import births
 from dayfly.operator.cluster.caches import has_finalizer
-from dayfly.operator.cluster.objects import LEAK_CHECKS, LEAK_LABEL, LEAK_REQUEST_ANNOTATION, RUNS, TARGET_FINALIZER
+from dayfly.operator.cluster.objects import LEAK_CHECKS, LEAK_LABEL, RUNS, TARGET_FINALIZER, leak_request
 from dayfly.operator.leaks.check_store import (
     RESERVED_BYTES,
     CheckRecord,
@@ -70,7 +70,6 @@ RUN_TIMEOUT_MS: Final = 3_600_000
 # Time for another operator to compare the list whose output only it has.
 LOST_LIST_MS: Final = 60_000
 MAX_LIST_ERROR_BYTES: Final = 2_000
-MAX_REQUEST_LENGTH: Final = 1_000
 _FINAL: Final = FAILED | {Reason.REFUSED}
 
 log = logging.getLogger(__name__)
@@ -213,11 +212,11 @@ class LeakCheckController:
         self, seen: LeakCheckObject, stored: StoredCheck, record: CheckRecord, compiled: PluginLeakCheck
     ) -> float:
         """Begin the next sweep if it is due or requested; otherwise report the latest one."""
-        now, text = self._cluster.now(), _request(seen)
+        now, text = self._cluster.now(), leak_request(seen)
         delay = seconds_until_due(compiled.spec, record.state, now)
         is_new = record.state.number == 0 or record.generation != seen.metadata.generation
         if delay > 0 and not is_new and text == record.request:
-            after = await self._status.report(seen, compiled, record)
+            after = await self._status.report(seen, compiled.spec, compiled.plugin, record)
             return min(each for each in (after, delay, POLL_INTERVAL_S) if each > 0)
         action, _, rest = text.partition(" ")
         plan = rest.split(" ")[0] if action == "apply" and text != record.request else ""
@@ -238,7 +237,7 @@ class LeakCheckController:
             if (why := _obstacle(self._runs.get(sweep.run, _RunState()).report)) is not None:
                 await self._status.report_waiting(seen, why)
             else:
-                await self._status.report(seen, compiled, record)
+                await self._status.report(seen, compiled.spec, compiled.plugin, record)
             return POLL_INTERVAL_S
         items: tuple[InventoryItem, ...] = ()
         if error:
@@ -295,7 +294,8 @@ class LeakCheckController:
         so_far = msgspec.structs.replace(so_far, number=so_far.number - 1)
         if sweep.plan:
             so_far = msgspec.structs.replace(so_far, applied="", applied_plan="", applied_number=0)
-        await self._status.report(seen, compiled, msgspec.structs.replace(record, state=so_far))
+        so_far_record = msgspec.structs.replace(record, state=so_far)
+        await self._status.report(seen, compiled.spec, compiled.plugin, so_far_record)
         id_, plugin = next(iter(sweep.waiting.items()))
         error = await self._try_deletion(seen, compiled, record, sweep)
         if error is None:
@@ -409,10 +409,6 @@ def _obstacle(report: RunReport | None) -> SandboxNotReadyError | None:
         if unit.reason and severity(unit.reason) > Severity.PROGRESS:
             return SandboxNotReadyError(unit.reason, f"{unit.id}: {unit.message}")
     return None
-
-
-def _request(seen: LeakCheckObject) -> str:
-    return (seen.metadata.annotations or {}).get(LEAK_REQUEST_ANNOTATION, "").strip()[:MAX_REQUEST_LENGTH]
 
 
 def _run_name(seen: LeakCheckObject, sweep: Sweep) -> str:

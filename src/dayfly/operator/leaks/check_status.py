@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dayfly.kube.events import Recorder
-    from dayfly.operator.catalog import PluginLeakCheck
     from dayfly.operator.cluster.caches import ClusterWatches
     from dayfly.operator.leaks.check_store import CheckRecord
     from dayfly.operator.status.sandbox_status import SandboxNotReadyError
+    from dayfly.spec.leak_check import LeakCheckSpec
     from dayfly.spec.leak_report import LeakFinding, LeakReport
 
 MAX_FINDINGS_BYTES: Final = 512 * 1024
@@ -44,10 +44,10 @@ class CheckStatus:
         """Forget all checks: another replica writes their statuses now."""
         self._writer.reset()
 
-    async def report(self, seen: LeakCheckObject, compiled: PluginLeakCheck, record: CheckRecord) -> float:
+    async def report(self, seen: LeakCheckObject, spec: LeakCheckSpec, plugin: str, record: CheckRecord) -> float:
         """Report the latest sweep; return the seconds until the next report, 0 if none is needed."""
         name, is_sweeping = seen.metadata.name, record.sweep is not None
-        found = describe_check(name, compiled.spec, compiled.plugin, record.state, is_sweeping=is_sweeping)
+        found = describe_check(name, spec, plugin, record.state, is_sweeping=is_sweeping)
         counts = dict(found.counts)
         for verdict, count in record.hidden.items():
             counts[verdict] = counts.get(verdict, 0) + count

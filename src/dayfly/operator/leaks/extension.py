@@ -12,7 +12,9 @@ from dayfly.operator.leaks.check_controller import LeakCheckController
 from dayfly.operator.leaks.check_status import CheckStatus
 from dayfly.operator.leaks.check_store import CheckStore
 from dayfly.operator.leaks.ledger_facts import FactReader
+from dayfly.operator.leaks.state_check import StateCheck
 from dayfly.operator.targets.leak_check import LeakCheckTarget
+from dayfly.spec.leak_check import STATE_CHECK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,13 +37,9 @@ class LeaksExtension:
     def __init__(self, registry: ResourceRegistry, cluster: ClusterWatches, targets: Targets, events: Recorder) -> None:
         self._cluster = cluster
         self._status = CheckStatus(cluster, events)
-        self._checks = LeakCheckController(
-            cluster,
-            Catalog(cluster),
-            CheckStore(cluster.client, registry.namespace),
-            FactReader(cluster, registry, targets),
-            self._status,
-        )
+        store, facts = CheckStore(cluster.client, registry.namespace), FactReader(cluster, registry, targets)
+        self._checks = LeakCheckController(cluster, Catalog(cluster), store, facts, self._status)
+        self._states = StateCheck(cluster, registry, store, facts, self._status)
         targets.add(LeakCheckTarget(cluster, self._checks))
         cluster.leak_checks.listen(self._on_check_change)
         cluster.runs.listen(self._on_run_change)
@@ -56,12 +54,21 @@ class LeaksExtension:
         """Forget what only the active replica keeps up to date."""
         self._status.reset()
         self._checks.reset()
+        self._states.reset()
 
     async def run(self) -> None:
         """Work until the cluster's queues are closed."""
         # Each check has a turn at least this often, because the wall clock may jump.
-        every = Resync(RESYNC_INTERVAL_S, lambda: [each.metadata.name for each in self._cluster.leak_checks])
-        await Controller("leak check", self._checks.reconcile, self._cluster.checked, resync=every).run()
+        every = Resync(
+            RESYNC_INTERVAL_S, lambda: [STATE_CHECK, *(each.metadata.name for each in self._cluster.leak_checks)]
+        )
+        await Controller("leak check", self._reconcile, self._cluster.checked, resync=every).run()
+
+    async def _reconcile(self, name: str) -> float | None:
+        seen = self._cluster.leak_checks.get(name)
+        if name == STATE_CHECK and (seen is None or seen.spec.get("plugin") == STATE_CHECK):
+            return await self._states.reconcile(seen)
+        return await self._checks.reconcile(name)
 
     def _on_check_change(self, change: ObjectChange[LeakCheckObject]) -> None:
         if (gone := change.deleted) is not None:

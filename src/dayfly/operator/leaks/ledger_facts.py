@@ -51,7 +51,7 @@ class FactReader:
                 tokens[item.id] = tokens.get(item.id, False) or is_ours
         records = await self._registry.records.find(tokens.keys())
         # A lost ledger has neither: its resources may be in use.
-        absent = ResourceRunState.UNANSWERED if self._has_lost_ledger(runs) else ResourceRunState.NONE
+        absent = ResourceRunState.UNANSWERED if self.lost_targets(runs) else ResourceRunState.NONE
         evidence = {id_: Evidence(state) for id_, state in living.items()}
         for id_, has_token in tokens.items():
             record = records.get(id_)
@@ -110,15 +110,16 @@ class FactReader:
             found.append(cached.spec)
         return tuple(found)
 
-    def _has_lost_ledger(self, runs: Iterable[RunObject]) -> bool:
-        """Return whether a target has our finalizer and no run."""
+    def lost_targets(self, runs: Iterable[RunObject]) -> set[str]:
+        """Return the UIDs of targets that have our finalizer and no run: their ledgers are lost."""
         known = {run.ledger.target.uid for run in runs}
-        return any(
-            has_finalizer(item.metadata, TARGET_FINALIZER) and item.metadata.uid not in known
+        return {
+            item.metadata.uid
             for adapter in self._targets
             if adapter.resource.plural != LEAK_CHECKS.plural
             for item in adapter.cache
-        )
+            if has_finalizer(item.metadata, TARGET_FINALIZER) and item.metadata.uid not in known
+        }
 
 
 def living_resources(runs: Iterable[RunObject]) -> dict[str, ResourceRunState]:

@@ -4,12 +4,13 @@ it.
 The Run owns these Secrets. Functions here take the name of the Run object as the run.
 """
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from dayfly.execute.pod import names
 from dayfly.execute.pod.names import GROUP
+from dayfly.execute.pod.read import parse_time
 from dayfly.execute.state.head import DamagedError, Head, Version, decode
 from dayfly.execute.state.service import FullError, StateOwner, StoredHead, UncertainError
 from dayfly.kube import errors
@@ -23,6 +24,7 @@ HEAD_LABEL: Final = f"{GROUP}/state"
 """Label of heads and chunks. Its value is `head`, or the version to which a chunk belongs."""
 NAMESPACE_LABEL: Final = f"{GROUP}/state-of"
 STORED: Final = f"{GROUP}/state-bytes"
+RUN_UID: Final = f"{GROUP}/state-run-uid"
 MAX_STATES, MAX_BYTES = 100, 64 << 20
 """Limits for the sandboxes of one namespace."""
 
@@ -110,7 +112,7 @@ class StateSecrets:
     def _head(self, run: RunObject, place: StateOwner, head: Head, version: str) -> dict[str, Any]:
         labels = {HEAD_LABEL: _HEAD, NAMESPACE_LABEL: run.ledger.target.namespace}
         body = self._secret(run, head_name(place), labels, {_HEAD: msgspec.json.encode(head)})
-        body["metadata"]["annotations"] = {STORED: str(head.stored)}
+        body["metadata"]["annotations"] = {STORED: str(head.stored), RUN_UID: run.ledger.uid}
         if version:
             body["metadata"]["resourceVersion"] = version
         return body
@@ -119,21 +121,46 @@ class StateSecrets:
         return owned_secret(run, Key(self._namespace, name), TYPE, data, labels)
 
 
+class StoredState(NamedTuple):
+    """A state in a cluster.
+
+    Attributes:
+        run: The name of its Run.
+        uid: The UID of the run; empty if the Secret lacks it.
+        secret: The name of the Secret with its head.
+        created_at: When that Secret was created, in Unix milliseconds.
+        head: Its head, or why that cannot be read.
+    """
+
+    run: str
+    uid: str
+    secret: str
+    created_at: int
+    head: Head | DamagedError
+
+
+async def list_states(client: KubeClient, namespace: str) -> list[StoredState]:
+    """Return all states of a cluster, also of abandoned runs."""
+    found = []
+    for each in (await client.list_all(SECRETS, namespace, labels=f"{HEAD_LABEL}={_HEAD}")).items:
+        meta = each.metadata
+        head: Head | DamagedError
+        try:
+            head = head_of(each)
+        except DamagedError as error:
+            head = error
+        run, uid = (meta.labels or {}).get(names.RUN_LABEL, ""), (meta.annotations or {}).get(RUN_UID, "")
+        found.append(StoredState(run, uid, meta.name, parse_time(meta.creation_timestamp), head))
+    return found
+
+
 async def heads(client: KubeClient, namespace: str) -> dict[StateOwner, Head | DamagedError]:
     """Return all states of a cluster, also of abandoned runs.
 
     For an unreadable one, return its error by its Secret's name.
     """
-    found: dict[StateOwner, Head | DamagedError] = {}
-    for each in (await client.list_all(SECRETS, namespace, labels=f"{HEAD_LABEL}={_HEAD}")).items:
-        run = (each.metadata.labels or {}).get(names.RUN_LABEL, "")
-        try:
-            head = head_of(each)
-        except DamagedError as error:
-            found[StateOwner(run, each.metadata.name)] = error
-        else:
-            found[StateOwner(run, head.resource)] = head
-    return found
+    found = await list_states(client, namespace)
+    return {StateOwner(each.run, getattr(each.head, "resource", each.secret)): each.head for each in found}
 
 
 async def chunks(client: KubeClient, namespace: str, place: StateOwner, version: Version) -> list[bytes]:
