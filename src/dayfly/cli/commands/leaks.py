@@ -19,7 +19,7 @@ from dayfly.client.errors import DayflyError, Exit, RefusedError, unknown_name_e
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_POLL_INTERVAL_S = 0.5
+_FIRST_POLL_S, _POLL_INTERVAL_S = 0.05, 0.5
 _NOT_FOUND = 404
 _EXCLUSIVE = ("--plan", "--apply", "--delete-check")
 
@@ -148,6 +148,7 @@ def _sweep(client: _Checks, check: Any, timeout: float, plan: str = "") -> Any:
     # A sweep that has begun before may have listed too early.
     wanted = number + 1 + check["status"]["sweeping"]
     client.request_sweep(check["name"], plan)
+    pause = _FIRST_POLL_S
     while True:
         found = client.get(check["name"])
         status = found["status"]
@@ -156,7 +157,8 @@ def _sweep(client: _Checks, check: Any, timeout: float, plan: str = "") -> Any:
             return found
         if time.monotonic() > deadline:
             raise DayflyError(Exit.TIMED_OUT, f'leak check "{check["name"]}" has not listed in time', "use --timeout")
-        time.sleep(_POLL_INTERVAL_S)
+        time.sleep(pause)
+        pause = min(2 * pause, _POLL_INTERVAL_S)
 
 
 def _write_plan(path: str, checks: Sequence[Any]) -> None:
