@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -44,6 +44,8 @@ class LeakDefinition(msgspec.Struct, frozen=True, kw_only=True):
     deletes: dict[str, Lifecycle] = {}
 
 
+T = TypeVar("T")
+
 _encode = msgspec.json.Encoder().encode
 _decode_definition = msgspec.json.Decoder(LeakDefinition).decode
 _decode_state = msgspec.json.Decoder(LeakState).decode
@@ -69,12 +71,8 @@ class LeakTables:
         found = self._read("SELECT definition, state FROM leak_check WHERE name = ?", name)
         if not found:
             return None
-        try:
-            return _decode_definition(found[0][0]), _decode_state(found[0][1])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise RunDamagedError(
-                f"the record of leak check {name} cannot be read ({error}), so it does nothing; apply it again"
-            ) from error
+        definition, state = found[0]
+        return _decode(name, _decode_definition, definition), _decode(name, _decode_state, state)
 
     def define(self, definition: LeakDefinition) -> None:
         """Store a check. A changed one keeps its lists only if it lists the same: otherwise they prove nothing."""
@@ -92,11 +90,11 @@ class LeakTables:
 
     def record(self, definition: LeakDefinition, state: LeakState) -> None:
         """Store what a check has found; only count the sweep if the check has changed, and nothing if it is gone."""
-        found = self.load(definition.name)
-        if found is None:
+        found = self._read("SELECT definition, state FROM leak_check WHERE name = ?", definition.name)
+        if not found:
             return
-        if found[0] != definition:
-            state = count_changed(found[1], state)
+        if _decode(definition.name, _decode_definition, found[0][0]) != definition:
+            state = count_changed(_decode(definition.name, _decode_state, found[0][1]), state)
         self._db.execute("UPDATE leak_check SET state = ? WHERE name = ?", (_encode(state), definition.name))
 
     def drop(self, name: str) -> bool:
@@ -142,3 +140,17 @@ class LeakTables:
             LeakDeletion(sequence=sequence, id=id_, plugin=plugin, plan=plan, at=at, done=bool(done))
             for sequence, id_, plugin, plan, at, done in self._read(query, name)
         )
+
+
+def _decode(name: str, decode: Callable[[bytes], T], raw: bytes) -> T:
+    """Decode a column of a check.
+
+    Raises:
+        RunDamagedError: it cannot be read.
+    """
+    try:
+        return decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RunDamagedError(
+            f"the record of leak check {name} cannot be read ({error}), so it does nothing; apply it again"
+        ) from error

@@ -154,13 +154,14 @@ class LeakCheckScheduler:
         return (*found, states) if states is not None else tuple(found)
 
     def _report(self, name: str) -> LeakReport | None:
-        if name in self._sweeping:
-            report = self._load_report(name)
-            return msgspec.structs.replace(report, is_sweeping=True) if report is not None else None
         report = self._reports.get(name) or self._load_report(name)
-        if report is not None:
-            self._reports[name] = report
-        return report
+        if report is None:
+            return None
+        self._reports[name] = report
+        if name not in self._sweeping:
+            return report
+        # Until the end of the sweep, only its deletions are new.
+        return msgspec.structs.replace(report, is_sweeping=True, deletions=self._reader.leaks.deletions(name))
 
     def _load_report(self, name: str) -> LeakReport | None:
         found = self._reader.leaks.load(name)
