@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import bulk, deciding, memory, quiet, start, step, webhook
+from bench import bulk, deciding, leaks, memory, quiet, start, step, webhook
 from bench.rows import Row, Table
 
 FOLDER = Path(__file__).resolve().parent / "results"
@@ -29,7 +29,7 @@ class Group(NamedTuple):
 
 
 def _measure_machine() -> Iterator[Row | Table]:
-    for bench in (step, bulk, start, deciding, memory, webhook):
+    for bench in (step, bulk, start, deciding, memory, webhook, leaks):
         yield from bench.measure()
 
 

@@ -20,9 +20,9 @@ ENTRIES, TIMES, LONGEST_S = 10_000, 3, 1.0
 
 
 def entries() -> str:
-    """Return a list of things of other owners. Each has a token, whose signature must be checked."""
+    """Return a list of items of other owners. Each has a token, whose signature must be checked."""
     rows = [
-        {"id": f"{number:026x}", "name": f"thing-{number:026x}", "created": 1_700_000_000, "token": "host." + "0" * 32}
+        {"id": f"{number:026x}", "name": f"item-{number:026x}", "created": 1_700_000_000, "token": "host." + "0" * 32}
         for number in range(ENTRIES)
     ]
     return "".join(json.dumps(row) + "\n" for row in (*rows, {"complete": True, "count": ENTRIES}))
@@ -41,9 +41,9 @@ def world(served: Cli) -> Cli:
         "delete": [step("drop", "true")],
         "inventory": [step("list", f"cat '{listing}'")],
     }
-    served.write("plugin.json", json.dumps({"kind": "ResourcePlugin", "name": "thing@1.0.0", "spec": spec}))
-    check = {"cluster": "local", "plugin": "thing", "every": "1h", "grace": "1s"}
-    served.write("check.json", json.dumps({"kind": "LeakCheck", "name": "things", "spec": check}))
+    served.write("plugin.json", json.dumps({"kind": "ResourcePlugin", "name": "item@1.0.0", "spec": spec}))
+    check = {"cluster": "local", "plugin": "item", "every": "1h", "grace": "1s"}
+    served.write("check.json", json.dumps({"kind": "LeakCheck", "name": "items", "spec": check}))
     done = served("apply", "-f", "plugin.json", "-f", "check.json")
     assert done.code == 0, done.err
     return served
@@ -70,4 +70,4 @@ def test_check_over_ten_thousand_entries_takes_a_second(world: Cli, played: Call
     report, sweep = median_s(run), median_s(lambda: run("--sweep"))
     played("entries of a leak check", ENTRIES, f"report {report:.2f} s, sweep and report {sweep:.2f} s")
     assert in_time(sweep, LONGEST_S), f"{sweep:.2f} s"
-    assert world("leaks", "--delete-check", "things").code == 0
+    assert world("leaks", "--delete-check", "items").code == 0
