@@ -187,7 +187,7 @@ class TestDelete:
             def restore(_count: int, call: Call) -> None:
                 request = call.request
                 if (request.method, request.path) == ("POST", RUNS) and id_ in request.body and not restored:
-                    world.processes[0].transport.view.delay = 600.0
+                    world.processes[0].transport.view.delay = 60.0
                     meta = {"name": backup["metadata"]["name"]}
                     world.cloud.forgiven = True  # the backup contradicts the history of the run
                     restored.append(world.ask("POST", RUNS, {**backup, "metadata": meta}))
@@ -195,8 +195,10 @@ class TestDelete:
             world.hook = restore
             check(world, action="delete", every="1h")
             await world.until(lambda: restored, "the deletion", 4 * 3600)
-            await world.rest(500)
+            await world.until(lambda: not leak_status(world)["sweeping"], "the end of the sweep")
             assert not world.cloud.starts("pg/drop")
+            [found] = leak_status(world)["findings"]
+            assert "the run of the resource has changed" in found["reason"]
             world.take_away(f"{RUNS}/{restored[0]['metadata']['name']}")
 
         live(leak_world, story)
