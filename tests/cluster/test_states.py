@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from testcluster import stand_ins
-from tests.cluster.installed import API, RUNNERS, SYSTEM, Installed
+from tests.cluster.installed import API, AS_OPERATOR, RUNNERS, SYSTEM, Installed, written_status
 from tests.cluster.test_examples import TEAM, outputs, wishes_of
 from tests.cluster.waiting import eventually
 from tests.examples import external_services
@@ -132,3 +132,32 @@ def test_abandoned_cleanup_keeps_the_terraform_state(terraform):
     for each in left:
         terraform.own.kubectl("delete", "secret", "-n", SYSTEM, each["metadata"]["name"])
     terraform.check_nothing_left()
+
+
+def test_state_without_a_run_gets_a_leak_check(operator: Installed):
+    """A new leader searches at its start, and later once an hour."""
+    head = base64.b64encode(json.dumps({"sandbox": "gone", "resource": "stack"}).encode()).decode()
+    meta = {
+        "name": "state-left",
+        "namespace": SYSTEM,
+        "labels": {"dayfly.dev/state": "head", "dayfly.dev/run": "gone"},
+    }
+    check = f"/apis/{API}/leakchecks/terraform-states"
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": meta,
+        "type": "dayfly.dev/state",
+        "data": {"head": head},
+    }
+    operator.own.kubectl(AS_OPERATOR, "create", "-f", "-", stdin=json.dumps(secret))
+    try:
+        operator.kill_leader()
+        [found] = eventually(
+            lambda: written_status(operator.get(check) or {}).get("findings"), "the finding of a new leader"
+        )
+        assert (found["name"], found["verdict"]) == ("states/gone/stack", "unknown"), "it is not an hour old"
+    finally:
+        operator.own.kubectl("delete", "secret", "-n", SYSTEM, "state-left")
+        operator.own.kubectl("delete", "leakcheck.dayfly.dev", "terraform-states", "--ignore-not-found")
+    operator.check_nothing_left()
