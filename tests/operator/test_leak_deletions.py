@@ -127,6 +127,25 @@ class TestDelete:
 
         live(leak_world, story)
 
+    def test_orphan_without_delete_steps_is_in_no_plan(self):
+        """The version of its plugin is no longer published, so nothing could delete it."""
+
+        async def story(world: World) -> None:
+            world.start()
+            id_ = await leave_orphan(world)
+            world.plugin("pg@1.1.0", PLUGIN)
+            world.ask("DELETE", f"/apis/{API}/resourceplugins/pg.1.0.0")
+            await world.rest(120)
+            check(world, action="delete")
+            await next_sweep(world, 3)
+            status = leak_status(world)
+            [found] = status["findings"]
+            assert (found["verdict"], found["id"], found.get("deletable", False)) == ("orphan", id_, False)
+            assert "no delete steps of pg@1.0.0" in found["reason"]
+            assert (status["plan"], status["left"]) == ("", 0)
+
+        live(leak_world, story)
+
     def test_request_is_carried_out_once(self):
         async def story(world: World) -> None:
             world.start()

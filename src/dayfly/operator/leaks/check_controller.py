@@ -274,7 +274,9 @@ class LeakCheckController:
         facts = await self._facts.read(items, origin)
         find_deletion = partial(self._deletion, seen)
         now = self._cluster.now()
-        state, chosen = compare_list(spec, origin.plugin, state, known, items, facts, find_deletion, now)
+        state, chosen = compare_list(
+            spec, origin.plugin, state, known, items, facts, find_deletion, now, knows_all_plugins=True
+        )
         kept = {each.began_at for each in state.lists}
         self._offsets[seen.metadata.uid] = {at: offset for at, offset in offsets.items() if at in kept}
         after = msgspec.structs.replace(with_findings(record, state), sweep=None)

@@ -103,6 +103,8 @@ def compare_list(
     facts: LedgerFacts,
     find_deletion: Callable[[str], Lifecycle | None],
     now: int,
+    *,
+    knows_all_plugins: bool = False,
 ) -> SweepDecision:
     """Return what follows from a complete list.
 
@@ -115,13 +117,19 @@ def compare_list(
         facts: The facts from the ledger, read after the list.
         find_deletion: Returns the document that deletes, by `name@version` of the plugin; None if there is none.
         now: The current time.
+        knows_all_plugins: Whether a plan brings no further documents. Then nothing is deletable without one.
     """
     lists = add_list(known, state.swept_at, items, spec.grace_ms)
     previous = lists[1] if len(lists) > 1 else None
     rules = CheckRules(plugin, spec.grace_ms)
     findings = find_verdicts(lists[0], previous, facts.evidence, facts.expected, rules, now)
+    documents = {each: find_deletion(each) for each in {each.plugin for each in findings if each.is_deletable}}
+    if knows_all_plugins:
+        findings = [
+            _without_steps(each) if each.is_deletable and documents[each.plugin] is None else each for each in findings
+        ]
     plugins = {each.id: each.plugin for each in findings if each.is_deletable}
-    deletions = {each: digest_deletion(spec, find_deletion(each)) for each in set(plugins.values())}
+    deletions = {each: digest_deletion(spec, documents[each]) for each in set(plugins.values())}
     ids: list[str] = []
     plan = state.applied_plan if state.applied_number == state.number else ""
     left, applied = 0, state.applied
@@ -231,6 +239,11 @@ def to_wire(finding: ItemFinding) -> LeakFinding:
         created=finding.created,
         deletable=finding.is_deletable,
     )
+
+
+def _without_steps(finding: ItemFinding) -> ItemFinding:
+    reason = f"{finding.reason}; no delete steps of {finding.plugin} can run without its sandbox: delete it by hand"
+    return finding._replace(is_deletable=False, reason=reason)
 
 
 def _with_error(finding: ItemFinding, error: str) -> ItemFinding:
