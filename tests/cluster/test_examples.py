@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from testcluster import stand_ins
 from tests.cluster.installed import API, ROOT, RUNNERS, SYSTEM, Installed
+from tests.cluster.leak_check import checked
 from tests.cluster.ledger_moves import moves, of_units
 from tests.cluster.rights import granted
 from tests.cluster.volumes import claimed
@@ -124,6 +125,26 @@ def test_steps_of_all_kinds_pass_on_their_outputs(operator, beside):
     told = moves(operator, "tenant-demo", TEAM)
     order = ["choose", "keep", "register", "prove", "withdraw", "unregister", "settle"]
     assert of_units(told, "claimed") == of_units(told, "recorded") == [f"account/{each}" for each in order]
+    operator.check_nothing_left()
+
+
+def test_abandoned_tenant_is_reported_and_not_deleted(operator, beside):
+    """The plugin has an object, so its delete steps cannot run without their sandbox."""
+    _, tenants = beside
+    operator.own.load(stand_ins.python())
+    known, rights = token(operator, "tenants", "shared-tenant", tenants.TOKEN), granted(operator, TEAM, "secrets")
+    with known, rights, operator.ending("tenant-demo", TEAM):
+        operator.apply(*wishes_of("mixed-tenant", image=stand_ins.PYTHON, server=f"http://{tenants.address}"))
+        operator.wait_ready("tenant-demo", TEAM)
+        [tenant] = tenants.left()
+        with checked(operator, "shared-tenant") as check:
+            assert check.sweep("")["counts"]["held"] == 1
+            [found] = check.abandon("tenant-demo", TEAM)["findings"]
+            assert (found["verdict"], found["name"], found.get("deletable", False)) == ("orphan", tenant, False)
+            assert not check.status().get("plan")
+        assert tenants.left() == [tenant]
+        tenants.ask(f"/v1/tenants?owner={found['id']}", method="DELETE")
+        operator.own.kubectl("delete", "secrets", "-n", TEAM, "-l", "app=shared-tenant")
     operator.check_nothing_left()
 
 

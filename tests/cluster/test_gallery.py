@@ -12,7 +12,8 @@ from typing import Any
 import psycopg
 import pytest
 from testcluster import stand_ins
-from tests.cluster.installed import API, ROOT, RUNNERS, Installed, written_status
+from tests.cluster.installed import ROOT, RUNNERS, Installed
+from tests.cluster.leak_check import checked
 from tests.cluster.test_examples import TEAM, outputs, wishes_of
 from tests.cluster.waiting import eventually
 from tests.examples import external_services, gallery, servers
@@ -113,38 +114,6 @@ def test_manifests_are_made_and_removed(operator: Installed, account: None):
     operator.check_nothing_left()
 
 
-class Check:
-    """A leak check of the example for one namespace."""
-
-    NAME = "manifests"
-
-    def __init__(self, operator: Installed) -> None:
-        self._operator = operator
-        spec = {"plugin": "k8s-apply", "params": {"namespace": TEAM}, "every": "1h", "grace": "1s"}
-        operator.apply({"apiVersion": API, "kind": "LeakCheck", "metadata": {"name": self.NAME}, "spec": spec})
-
-    def status(self) -> dict[str, Any]:
-        return written_status(self._operator.get(f"/apis/{API}/leakchecks/{self.NAME}") or {})
-
-    def sweep(self, request: str) -> dict[str, Any]:
-        """Request a sweep, and return the status after it. Without a request, wait for the first sweep."""
-        number = self.status().get("number", 0) if request else 0
-        if request:
-            annotation = f"dayfly.dev/leak-request={request} {number}"
-            self._operator.own.kubectl("annotate", "--overwrite", "leakcheck.dayfly.dev", self.NAME, annotation)
-
-        def ended() -> dict[str, Any] | None:
-            seen = self.status()
-            return seen if seen.get("number", 0) > number and not seen.get("sweeping") else None
-
-        status = eventually(ended, "the end of the sweep")
-        assert not status.get("error"), status["error"]
-        return status
-
-    def delete(self) -> None:
-        self._operator.own.kubectl("delete", "leakcheck.dayfly.dev", self.NAME)
-
-
 def test_orphan_of_a_namespace_is_deleted_without_its_neighbour(operator: Installed, account: None):
     """The param of the sandbox, whose author may write in one namespace only, does not select another one."""
     plugin, sandbox = wishes_of("k8s-apply", image=stand_ins.KUBECTL)
@@ -161,8 +130,7 @@ def test_orphan_of_a_namespace_is_deleted_without_its_neighbour(operator: Instal
         meta = {"namespace": TEAM, "labels": {"dayfly-resource": similar(id_)}}
         operator.own.kubectl("apply", "-f", "-", stdin=config(foreign, **meta))
         ends.callback(operator.own.kubectl, "delete", "configmap", foreign, "-n", TEAM)
-        check = Check(operator)
-        ends.callback(check.delete)
+        check = ends.enter_context(checked(operator, "k8s-apply", namespace=TEAM))
         assert check.sweep("")["counts"]["held"] == 1
         operator.own.kubectl("annotate", "sandbox.dayfly.dev", name, "-n", TEAM, "dayfly.dev/abandon=force: a test")
         operator.wait_gone(name, TEAM)

@@ -96,15 +96,13 @@ NEIGHBOURS = {
     "pooled-bucket": _BUCKET,
 }
 PARAMS = {"webhook-dns": {"zone": "sandboxes.example"}}
-# Plugins with leak tests in test_pools.py, test_parents.py and tests/cluster/test_gallery.py.
-ELSEWHERE = ("pytest-pool", "pooled-postgres", "k8s-apply")
-# The plugin has an object, so a check only reports. test_inventory.py has a test of its list.
-REPORTED = ("mixed-tenant",)
+# Plugins with leak tests in test_pools.py, test_parents.py and tests/cluster (test_gallery.py, test_examples.py).
+ELSEWHERE = ("pytest-pool", "pooled-postgres", "k8s-apply", "mixed-tenant")
 
 
 def test_every_inventory_of_the_gallery_has_a_leak_test():
     listed = [path.parent.name for path in FOLDER.glob("*/plugin.yaml") if "\n  inventory:" in path.read_text()]
-    assert sorted(listed) == sorted([*NEIGHBOURS, *ELSEWHERE, *REPORTED])
+    assert sorted(listed) == sorted([*NEIGHBOURS, *ELSEWHERE])
 
 
 @pytest.mark.proof
