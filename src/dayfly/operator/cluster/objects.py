@@ -170,6 +170,7 @@ class WrittenUnit(KubeStruct, frozen=True):
     state: str = ""
     attempt: int = 0
     pod: str = ""
+    member: str = ""
 
 
 class WrittenEndpoint(KubeStruct, frozen=True):
