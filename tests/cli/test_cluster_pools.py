@@ -204,3 +204,31 @@ class TestMembers:
         shown = asked("why", "box").out
         assert "db/make" in shown
         assert "dayfly logs box db make" in shown
+
+
+class TestSharedPools:
+    """A Sandbox that uses a member in another namespace, which its user may or may not view."""
+
+    async def hit_in_another_namespace(self, world: World) -> None:
+        world.namespace("platform", {"dayfly.dev/pools-for": "shop"})
+        body = {"apiVersion": API, "kind": "ResourcePool", "metadata": {"name": "warm"}}
+        pools = f"/apis/{API}/namespaces/platform/resourcepools"
+        world.ask("POST", pools, {**body, "spec": {"plugin": "pg", "ready": 1}})
+        await world.until(lambda: pool_status(world).get("ready"), "a full pool")
+        await world.rest(30)
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready")
+        await world.rest(30)
+
+    def test_logs_are_read_in_the_namespace_of_the_member(self, stage: Stage):
+        asked = stage(SimpleNamespace(world=matching_world), self.hit_in_another_namespace)
+        assert asked("logs", "box").out == f"db/make | {LINE}db/seed | {LINE}"
+        asked.denied = ("/namespaces/platform/",)
+        done = asked("logs", "box")
+        assert (done.code, done.out) == (0, "")
+        assert done.err.count("its logs are in namespace platform, which you may not view") == 1
+
+    def test_get_names_the_member_with_its_namespace(self, stage: Stage):
+        asked = stage(SimpleNamespace(world=matching_world), self.hit_in_another_namespace)
+        report = json.loads(asked("get", "sandbox", "box", "-o", "json").out)
+        assert "platform/warm-1-" in json.dumps(report)

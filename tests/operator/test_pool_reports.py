@@ -275,7 +275,7 @@ def shown_holders(world: World) -> dict[str, str]:
 class TestManyHolders:
     """The statuses of several holders and members, each of which names the right one of the others."""
 
-    def test_each_sandbox_names_its_own_member_and_the_member_its_holder(self):
+    def test_sandbox_and_its_member_name_each_other(self):
         async def story(world: World) -> None:
             every = [member(world, number) for number in (1, 2, 3)]
             for ref in every:
@@ -335,7 +335,7 @@ class TestManyHolders:
 
         at_work(story)
 
-    def test_progress_of_a_member_is_in_the_status_of_its_holder_only(self):
+    def test_progress_of_a_member_is_shown_by_its_holder_only(self):
         async def story(world: World) -> None:
             world.start()
             pooled_sandbox(world, "early")

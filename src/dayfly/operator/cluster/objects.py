@@ -373,6 +373,10 @@ class MemberRef(NamedTuple):
     def __str__(self) -> str:
         return "/".join(self)
 
+    def name_in(self, namespace: str) -> str:
+        """Return its name for users of a namespace: in another namespace it is `<namespace>/<name>`."""
+        return self.name if namespace == self.namespace else f"{self.namespace}/{self.name}"
+
     @property
     def run(self) -> str:
         """The name of its Run."""
