@@ -49,6 +49,12 @@ async def created_in_bank(world: World) -> None:
     assert not holders(world).get("warm/1")
 
 
+def objects_plugin() -> Object:
+    """Return a plugin whose only step creates a ConfigMap."""
+    manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}, "data": {"a": "b"}}
+    return {"runner": {"image": "busybox:1"}, "create": [{"name": "make", "object": {"manifest": manifest}}]}
+
+
 def units(world: World) -> dict[str, Object]:
     return {unit["id"]: unit for unit in world.status("box", "bank")["units"]}
 
@@ -192,9 +198,6 @@ class TestRefusal:
         at_work(story)
 
     def test_pool_with_objects_serves_only_its_own_namespace(self):
-        manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}, "data": {"a": "b"}}
-        objects = {"runner": {"image": "busybox:1"}, "create": [{"name": "make", "object": {"manifest": manifest}}]}
-
         async def story(world: World) -> None:
             for namespace in ("shop", "bank"):
                 world.may("configmaps", namespace=namespace)
@@ -209,7 +212,26 @@ class TestRefusal:
             made = [each["metadata"] for each in world.cluster.objects("configmaps") if each.get("data") == {"a": "b"}]
             assert sorted(each["namespace"] for each in made) == ["bank", "shop"]
 
-        at_work(story, objects)
+        at_work(story, objects_plugin())
+
+    def test_executor_refuses_objects_of_another_namespace_too(self):
+        """The sandboxes are compiled for a pool of their own namespace, and both pools have the same template."""
+
+        async def story(world: World) -> None:
+            for namespace in ("shop", "bank"):
+                world.may("configmaps", namespace=namespace)
+            await full_pool(world)
+            served(world)
+            own = {"apiVersion": API, "kind": "ResourcePool", "metadata": {"name": "own"}}
+            pools = f"/apis/{API}/namespaces/bank/resourcepools"
+            world.ask("POST", pools, {**own, "spec": {"plugin": "pg", "ready": 1}})
+            await world.until(lambda: is_full(world, "own"), "a full pool")
+            for number in range(3):
+                world.sandbox(wish(), f"box-{number}", "bank")
+            await world.until(lambda: all(is_ready(world, f"box-{number}") for number in range(3)), "all to be ready")
+            assert not holders(world)["warm/1"]
+
+        at_work(story, objects_plugin())
 
     def test_pool_with_a_parent_serves_only_its_own_namespace(self):
         """Other resources of the pool's namespace may read the administrator's outputs of that parent."""
