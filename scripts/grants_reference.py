@@ -49,6 +49,7 @@ namespace, you need the verb `grant` on `namespaces.dayfly.dev`, which `cluster-
 | annotation `dayfly.dev/pod-keys` | namespace with that label | list of `KEY` or `DOMAIN/*` | these labels and annotations on pods of steps |
 | annotation `dayfly.dev/steps` | namespace of sandboxes | number | concurrent create steps, and as many cleanup steps but at least one. Default: `dayfly operator --steps`, 20 |
 | annotation `dayfly.dev/sandboxes-from` | namespace of baselines | list of namespaces | forks of its workloads in sandboxes of these namespaces |
+| annotation `dayfly.dev/pools-for` | namespace of pools | list of namespaces, `*` for all | sandboxes of these namespaces take members of its [pools](../guides/pools.md#serve-other-namespaces) |
 | label `dayfly.dev/forks` | namespace of baselines | `free` | forks that differ from their baseline in any field |
 | annotation `dayfly.dev/plugins` | Secret, ConfigMap or PersistentVolumeClaim in the namespace of the steps | list of `PUBLISHER:NAME` | the plugin's steps read it. `PUBLISHER` is `cluster` for a plugin of the cluster, an organisation for one of its server, and `hook` for a lifecycle hook |
 | annotation `dayfly.dev/route-labels` | HTTPRoute, GRPCRoute | list of keys | routes for sandboxes copy these labels |

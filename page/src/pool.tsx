@@ -113,7 +113,7 @@ function Members({ pool, live }: { pool: Pool; live: Live }): JSX.Element {
 
 /** The sandbox that uses a member, as a link if it is known. A holder outside the scope of the key is not named. */
 function Holder({ pool, holder, live }: { pool: Pool; holder: string; live: Live }): JSX.Element {
-  const sandbox = qualify(holder.split("/")[0] ?? "", pool.name);
+  const sandbox = qualify(holder.slice(0, Math.max(holder.lastIndexOf("/"), 0)), pool.name);
   if (!live.all.has(sandbox)) return <Text>{holder || "–"}</Text>;
   return (
     <a href={href(["sandboxes", sandbox])}>

@@ -33,9 +33,10 @@ export function go(address: string, how: "push" | "replace" = "push"): void {
   window.dispatchEvent(new Event("went"));
 }
 
-/** The name on this page of an object in the same namespace as `other`, from its bare name. */
+/** The name on this page of an object in the same namespace as `other`, from its bare name; one of another namespace is `NAMESPACE/NAME`. */
 export function qualify(name: string, other: string): string {
-  return other.slice(0, other.indexOf(":") + 1) + name;
+  const [namespace = "", foreign] = name.split("/");
+  return foreign === undefined ? other.slice(0, other.indexOf(":") + 1) + name : `${namespace}:${foreign}`;
 }
 
 /** The address of this view with a changed query. An empty value removes its parameter. */

@@ -7,6 +7,7 @@ import { countTones, matches, parse, sorted, toneOf, withTone } from "../src/fil
 import { matchText, shown } from "../src/match";
 import { labelColumns } from "../src/label-columns";
 import { advice, messageOf } from "../src/messages";
+import { qualify } from "../src/router";
 import { stepUnits, params, plan, type PluginSpec } from "../src/plugin-model";
 import { graphOf } from "../src/graph-model";
 import { duration, findAll, lastPart, logPiece, logText, prose, roughly, shellWord, visible } from "../src/text";
@@ -327,4 +328,10 @@ describe("what a route group matches", () => {
     const found = (query: string): boolean => matches(parse(query), group);
     expect([found("team=pay"), found("pay*"), found("has:api"), found("has:web"), found("is:ready")]).toEqual([false, true, true, false, true]);
   });
+});
+
+test("a name of another namespace is qualified by that namespace", () => {
+  expect(qualify("warm", "bank:box")).toBe("bank:warm");
+  expect(qualify("warm", "box")).toBe("warm");
+  expect(qualify("shop/warm", "bank:box")).toBe("shop:warm");
 });

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from types import SimpleNamespace
 
@@ -12,7 +13,7 @@ from tests.kube.fake import FakeCluster
 from tests.operator.rig.cloud import Object
 from tests.operator.rig.kubelet import Script
 from tests.operator.rig.parent_scenes import PARENT_SCENES
-from tests.operator.rig.parents import child
+from tests.operator.rig.parents import child, holders, parent_ledgers
 from tests.operator.rig.pool_scenes import PoolScene, hit
 from tests.operator.rig.pools import is_ready, member, pool, pool_status, pooled_sandbox
 from tests.operator.rig.scenes import ready, wish
@@ -63,6 +64,12 @@ def pool_cluster() -> FakeCluster:
 @pytest.fixture
 def asked(stage: Stage) -> FrozenCluster:
     return stage.at(pool_cluster(), BORN + 60_000)
+
+
+def units_of(world: World, name: str) -> list[Object]:
+    """Return the units in the status of a Sandbox."""
+    found: list[Object] = world.status(name).get("units", [])
+    return found
 
 
 class TestPools:
@@ -168,6 +175,21 @@ class TestMembers:
         assert asked("get", f"parent/{found['name']}").out == asked("get", "parents").out
         refused(asked("get", "parent", "server"), 3, 'no shared parent "server"', "see: dayfly get parents")
 
+    def test_why_of_a_parent_names_its_step_and_holders(self, stage: Stage):
+        async def children(world: World) -> None:
+            child(world)
+            child(world, "late")
+            await world.until(lambda: parent_ledgers(world) and holders(world) == {"box", "late"}, "both holders")
+            for name in ("box", "late"):
+                await world.until(lambda name=name: any("parent" in each for each in units_of(world, name)), "its name")
+
+        slow = dataclasses.replace(PARENT_SCENES["parent-alone"], scripts={"start": Script(runs=99_999)})
+        asked = stage(slow, children)
+        [found] = json.loads(asked("get", "parents", "-o", "json").out)
+        first = asked("why", f"parent/{found['name']}").out.splitlines()[0]
+        assert first.startswith(f"parent/{found['name']}: Running: parent.start: ")
+        assert "used by box/db, late/db" in first
+
     def test_logs_of_a_running_member_are_followed(self, stage: Stage):
         async def running(world: World) -> None:
             pooled_sandbox(world)
@@ -204,3 +226,31 @@ class TestMembers:
         shown = asked("why", "box").out
         assert "db/make" in shown
         assert "dayfly logs box db make" in shown
+
+
+class TestSharedPools:
+    """A Sandbox that uses a member in another namespace, which its user may or may not view."""
+
+    async def hit_in_another_namespace(self, world: World) -> None:
+        world.namespace("platform", {"dayfly.dev/pools-for": "shop"})
+        body = {"apiVersion": API, "kind": "ResourcePool", "metadata": {"name": "warm"}}
+        pools = f"/apis/{API}/namespaces/platform/resourcepools"
+        world.ask("POST", pools, {**body, "spec": {"plugin": "pg", "ready": 1}})
+        await world.until(lambda: pool_status(world).get("ready"), "a full pool")
+        await world.rest(30)
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready")
+        await world.rest(30)
+
+    def test_logs_are_read_in_the_namespace_of_the_member(self, stage: Stage):
+        asked = stage(SimpleNamespace(world=matching_world), self.hit_in_another_namespace)
+        assert asked("logs", "box").out == f"db/make | {LINE}db/seed | {LINE}"
+        asked.denied = ("/namespaces/platform/",)
+        done = asked("logs", "box")
+        assert (done.code, done.out) == (0, "")
+        assert done.err.count("its logs are in namespace platform, which you may not view") == 1
+
+    def test_get_names_the_member_with_its_namespace(self, stage: Stage):
+        asked = stage(SimpleNamespace(world=matching_world), self.hit_in_another_namespace)
+        report = json.loads(asked("get", "sandbox", "box", "-o", "json").out)
+        assert "platform/warm-1-" in json.dumps(report)

@@ -136,3 +136,7 @@ def test_parents_are_listed_with_their_holders(served: Cli):
     assert served("sandbox", "delete", "a").code == 0
     assert json.loads(served("get", "parent", found["name"], "-o", "json").out)[0]["holders"] == ["b/first", "b/second"]
     refused(served("get", "parent/shelf"), 3, 'no shared parent "shelf"', "dayfly get parents")
+    assert served("why", f"parent/{found['name']}").out == f"parent/{found['name']} is not waiting for anything\n"
+    asked = json.loads(served("why", f"parents/{found['name']}", "-o", "json").out)
+    assert (asked["subject"], asked["reason"]) == (f"parents/{found['name']}", "AllDesiredWorkloadsReady")
+    refused(served("why", "parent/shelf"), 3, 'no sandbox uses a shared parent "shelf"', "dayfly get parents")

@@ -1,5 +1,6 @@
 """Resources that a pool has: which sandboxes match, and the documents of such a resource."""
 
+import msgspec
 import pytest
 from tests.compile.builders import box, compiled_pool, pool, run, step, steps
 
@@ -180,3 +181,30 @@ def test_resources_that_read_each_other_use_no_pool():
     made = run(box("resources:\n" + rows), body, pools=[compiled_pool(pool(), body)])
     assert made.pools == {}
     assert all(unit.kind is Kind.EXEC for each in made.documents for unit in each.units(LifecycleEvent.PRE_START))
+
+
+def shared(name, fixed="{}", refusal=""):
+    """Return a pool of the namespace `platform` that serves the sandbox, or does not."""
+    made = compiled_pool(pool(fixed, name=name), BODY)
+    return msgspec.structs.replace(made, namespace="platform", refusal=refusal)
+
+
+def test_pool_of_the_own_namespace_is_preferred():
+    own = compiled_pool(pool("{size: '2'}", name="z"), BODY)
+    assert used(db("{owner: me}"), shared("a", "{size: '2', owner: me}"), own) == "z"
+    assert used(db("{owner: me}"), shared("b", "{size: '2'}"), shared("a", "{size: '2'}")) == "platform/a"
+
+
+def test_refusal_of_a_pool_is_a_warning():
+    made = run(db("{owner: me}"), BODY, pools=[shared("a", "{size: '2'}", refusal="its step makes an object")])
+    assert (made.pools, [unit.kind for unit in made.documents[0].pre_start][:1]) == ({}, ["exec"])
+    [said] = [each for each in made.warnings if "platform/a" in each]
+    assert said.startswith("box.yaml:5:5: spec.resources[0]: ")
+    assert '"platform/a" does not serve this namespace: its step makes an object' in said
+
+
+def test_serving_pool_is_preferred_to_a_refusing_one():
+    refusing = shared("a", "{size: '2', owner: me}", refusal="its step makes an object")
+    made = run(db("{owner: me}"), BODY, pools=[refusing, shared("b", "{size: '2'}")])
+    assert made.pools == {"db": "platform/b"}
+    assert not [each for each in made.warnings if "does not serve" in each]

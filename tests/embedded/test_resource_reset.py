@@ -2,6 +2,7 @@
 
 import pytest
 from tests.embedded import documents as doc
+from tests.embedded import parent_documents
 from tests.embedded.machine import until
 from tests.embedded.pool_documents import pool, pooled, sandbox, template
 
@@ -89,7 +90,7 @@ async def test_member_is_created_if_none_is_ready(machine):
     former = member(machine)
     await reset(machine)
     other = await replaced(machine, former)
-    assert (former, other) == (member_id("a", "db"), member_id(former, "db"))
+    assert former == member_id("a", "db")
     await until(lambda: machine.host.has_ended(former))
     await reset(machine)
     third = await replaced(machine, other)
@@ -97,6 +98,37 @@ async def test_member_is_created_if_none_is_ready(machine):
     await machine.finish("a")
     assert makes(machine) == [f"+ make {identity(each)}" for each in (former, other, third)]
     assert sorted(drops(machine)) == sorted(f"+ drop {identity(each)}" for each in (former, other, third))
+
+
+async def test_new_member_is_never_the_parent_of_the_former_one(machine):
+    """The former member has created its parent for a resource of the same name."""
+    documents = parent_documents.member(parent_documents.server())
+    await machine.host.offer(sandbox("a", pooled("db", documents)))
+    await machine.ready("a")
+    former = machine.stored("a").run.unit("db/clone").ref
+    parent = machine.stored(former).run.unit("db/parent.start").ref
+    await machine.host.reset("a", "db", machine.stored(former).run.target.name, "ann")
+    await until(lambda: machine.stored("a").run.unit("db/clone").ref != former)
+    other = machine.stored("a").run.unit("db/clone").ref
+    assert machine.stored(other).run.is_member
+    await machine.ready("a")
+    await machine.gone(former)
+    assert [each.run for each in machine.stored(parent).run.holders] == [other]
+    await machine.finish("a")
+
+
+async def test_reset_before_the_resource_is_ready_takes_effect_later(machine):
+    """No error is logged, although the reset begins with the end of the last step."""
+    await machine.host.offer(box(member=database("sleep 0.5; " + MAKE)))
+    await until(lambda: machine.stored("a") and machine.stored("a").run.unit("db/make").ref)
+    former = machine.stored("a").run.unit("db/make").ref
+    assert await reset(machine, name=machine.stored(former).run.target.name) is Verdict.TAKEN
+    await until(lambda: machine.host.has_ended(former))
+    await machine.ready("a")
+    other = member(machine)
+    assert other != former
+    await machine.finish("a")
+    assert machine.host.has_ended(other)
 
 
 async def test_repeated_reset_of_one_member_replaces_it_once(machine):

@@ -257,10 +257,15 @@ class PoolMachine(RuleBasedStateMachine):
         fresh = [
             each
             for each in unheld
-            if each.state is READY and each.template == self.template and self.now < each.born_at + 60 * MINUTE
+            if each.state is READY and each.template == self.template and self.now < _expires_at(each)
         ]
         assert self.ledger.pause is None
         assert len(fresh) == len(unheld) == self.spec.ready, f"{len(fresh)} of {self.spec.ready}, {len(unheld)} unheld"
+
+
+def _expires_at(member: RefillMember) -> int:
+    """Return when the member is certainly too old: after its age, but not before it was used as long as created."""
+    return max(member.born_at + 60 * MINUTE, 2 * member.ready_at - member.born_at)
 
 
 def run(count: int) -> None:

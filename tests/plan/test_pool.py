@@ -231,6 +231,14 @@ def test_max_age_is_spread_over_a_tenth():
     assert decide_pool(spec, TEMPLATE, ledger, members, NOW + 9 * hour).summary.stale == 200
 
 
+@pytest.mark.parametrize(("now", "is_stale"), [(NOW + 5 * 60_000 - 1, False), (NOW + 5 * 60_000, True)])
+def test_old_member_stays_as_long_as_its_creation_took(now, is_stale):
+    """Otherwise a pool whose members take longer to create than maxAge would replace each at once."""
+    slow = member(1, born_at=NOW - 5 * 60_000, ready_at=NOW)
+    made = decide_pool(pool(1, max_age="1m"), TEMPLATE, granted(1), [slow], now)
+    assert (made.summary.stale, bool(made.create)) == (is_stale, is_stale)
+
+
 def test_refill_time_alone_changes_nothing_in_the_ledger():
     first = decide(granted(1, 2), member(1, CREATING), member(2, CREATING))
     assert decide(first.ledger, member(1), member(2)).changes is False

@@ -7,6 +7,11 @@ schedule can be repeated exactly:
 
     python -m tests.simulator --seed 7
 
-The simulation uses only `turn`, `Ledger`, and the types of `plan.world` and `plan.actions`. The oracle has separate
+`pool_house` and `pool_oracle` do the same for sandboxes that hold members of pools and shared parents. They use the real
+engine, pool keeper, executor and ledger of the embedded host, with simulated processes and virtual time:
+
+    python -m tests.simulator --host pools --seed 7
+
+The simulation of one run uses only `turn`, `Ledger`, and the types of `plan.world` and `plan.actions`. The oracle has separate
 rules and does not use the product's decisions.
 """

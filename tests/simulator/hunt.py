@@ -11,8 +11,9 @@ import dayfly
 
 SOURCE = Path(dayfly.__file__).parent
 TESTS = Path(__file__).parents[1]
-ROOMS = ("spec", "plan", "execute", "embedded")
+ROOMS = ("spec", "plan", "execute", "embedded", "lib", "link", "compile", "kube")
 SCHEDULES = 4_000  # the number of schedules per host in which a bug must be found
+POOL_SCHEDULES = 300  # the same for bugs of holds
 
 
 class StaleError(AssertionError):
@@ -45,10 +46,11 @@ def edited(bug: Bug) -> dict[str, str]:
 def hunt(bug: Bug, home: Path) -> str:
     """Return the simulator's output for the seeded bug; empty if it finds nothing."""
     plant(bug, home)
-    hosts = sorted(("machine", "cluster"), key=lambda host: host != bug.host)
+    hosts = sorted(("machine", "cluster"), key=lambda host: host != bug.host) if bug.host != "pools" else ["pools"]
+    count = str(POOL_SCHEDULES if bug.host == "pools" else SCHEDULES)
     for host in hosts:
         answer = subprocess.run(
-            [sys.executable, "-B", "-m", "tests.simulator", "--host", host, "--count", str(SCHEDULES)],
+            [sys.executable, "-B", "-m", "tests.simulator", "--host", host, "--count", count],
             env={"PYTHONPATH": f"{home}:{TESTS.parent}", "PYTHONHASHSEED": "0"},
             capture_output=True,
             text=True,

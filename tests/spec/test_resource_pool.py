@@ -69,6 +69,8 @@ def window(cron='"0 7 * * *"', duration="1h", ready="3"):
         (pool(size="  auto: {§max: 0}\n"), "0 is outside the limits: write a whole number from 1 to 1000"),
         (pool(size="  §auto: {min: 1}\n"), 'missing required field "max"'),
         (pool("  §maxAge: 1d\n"), '"1d" is not a duration'),
+        (pool("  §maxAge: 59s\n"), "is 59s, and each unused member would be replaced about as soon as it is ready"),
+        (pool("  §maxAge: 1s\n"), "write at least 1m, or leave maxAge out"),
         (pool("  §params: {x: 1}\n").replace("§params: {x", "params: {§x"), "in quotes"),
         (pool("  §readi: 1\n"), 'unknown field "readi"'),
         (pool(f"  §cluster: {'c' * 256}\n"), "a cluster name has at most 255 bytes"),

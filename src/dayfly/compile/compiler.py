@@ -9,7 +9,7 @@ import msgspec
 from dayfly.compile import forks, objects, output_keys, references, resources, routes, units
 from dayfly.compile.origins import published_origin
 from dayfly.compile.parents import check_chain, with_parent
-from dayfly.compile.pools import holder_document, match
+from dayfly.compile.pools import holder_document, match_all, refusals
 from dayfly.compile.references import Workflow
 from dayfly.spec import plugin as written
 from dayfly.spec import shared_inputs
@@ -83,8 +83,8 @@ def compile(  # noqa: A001  -- the field's word for it
         routed: Given if the host routes requests by their key: by `<namespace>/<name>` of a baseline, the keys of the
             route groups whose requests go to this sandbox's fork of it.
         local: Whether the host routes requests to programs on the developer's machine.
-        pools: The pools that may have its resources: those of its namespace, home or organisation, if the host
-            supports units of kind `acquire`.
+        pools: The pools that may have its resources, if the host supports units of kind `acquire`: those of its
+            namespace, home or organisation, and those of other namespaces that serve it.
         parents: Whether the host supports shared parents.
         source: The document of the sandbox, for lines and columns in errors and warnings.
         plugin_sources: The documents of the plugins, likewise.
@@ -107,12 +107,14 @@ def compile(  # noqa: A001  -- the field's word for it
         builder = _DocumentBuilder(
             target, found, settings, plugins, publisher, units.build_document(target, hooks, own)
         )
-        documents, matched = builder.build(pools, sandbox.spec.cluster, kept)
+        matches = match_all(found, pools, publisher, sandbox.spec.cluster)
+        documents, matched = builder.build({name: pool for name, pool in matches.items() if not pool.refusal}, kept)
     except SpecError as fault:
         raise with_position(fault, source) from None
-    doubts = tuple(str(with_position(doubt, source)) for doubt in _warnings(sandbox, local=local))
+    every = (*_warnings(sandbox, local=local), *refusals(found, matches))
+    doubts = tuple(str(with_position(doubt, source)) for doubt in every)
     above = {name: each.spec.parent.plugin for name, each in found.items() if each.spec.parent is not None}
-    return Compiled(documents, kept, doubts, {name: pool.name for name, pool in matched.items()}, above)
+    return Compiled(documents, kept, doubts, {name: pool.visible_name for name, pool in matched.items()}, above)
 
 
 def _resolve(sandbox: Sandbox, plugins: Mapping[PluginVersion, Plugin]) -> tuple[Sandbox, Mapping[str, Instance]]:
@@ -148,20 +150,16 @@ class _DocumentBuilder(NamedTuple):
     hooks: Lifecycle
 
     def build(
-        self, pools: Sequence[CompiledPool], cluster: str, kept: tuple[Unit, ...]
-    ) -> tuple[tuple[Lifecycle, ...], dict[str, CompiledPool]]:
+        self, matched: Mapping[str, CompiledPool], kept: tuple[Unit, ...]
+    ) -> tuple[tuple[Lifecycle, ...], Mapping[str, CompiledPool]]:
         """Return the documents of the resources and of the hooks, and the pools that have some of the resources.
 
-        No release waits for another. The sandbox uses no pool if its documents would exceed the limits of hosts.
+        `matched` has the pool by resource. No release waits for another. The sandbox uses no pool if its documents
+        would exceed the limits of hosts.
 
         Raises:
             SpecError: A document is too large.
         """
-        matched = {
-            name: pool
-            for name, each in self.instances.items()
-            if (pool := match(each, pools, self.publisher, cluster)) is not None
-        }
         documents: tuple[Lifecycle, ...] = ()
         if matched and not resources.find_cleanup_cycle(self.instances, matched):
             documents = self._build_all(matched)

@@ -17,7 +17,7 @@ from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.lifecycle import MEMBER_TARGET, Lifecycle, LifecycleEvent, Target, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from dayfly.compile.references import Workflow
     from dayfly.compile.resources import Instance
@@ -43,6 +43,8 @@ class CompiledPool(msgspec.Struct, frozen=True):
         digest: The digest of the template, by which members are recognised.
         cut: The halves of the plugin: the steps of members, and the steps of sandboxes.
         warnings: Sentences with their path, about parts that are valid and probably unintended.
+        namespace: The namespace of the pool, if it is not that of the sandbox.
+        refusal: Why such a pool does not serve the sandbox; empty if it does.
     """
 
     name: str
@@ -55,6 +57,13 @@ class CompiledPool(msgspec.Struct, frozen=True):
     digest: str
     cut: Cut
     warnings: tuple[str, ...] = ()
+    namespace: str = ""
+    refusal: str = ""
+
+    @property
+    def visible_name(self) -> str:
+        """Its name for users of the sandbox's namespace."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
     @property
     def identity(self) -> PoolIdentity:
@@ -78,30 +87,55 @@ def check_duplicate(
             raise fault if source is None else source.with_positions(fault)
 
 
-def match(instance: Instance, pools: Iterable[CompiledPool], publisher: str, cluster: str) -> CompiledPool | None:
-    """Return the pool that has a resource of a sandbox: the one with the most fixed params, then by its name.
+def match_all(
+    instances: Mapping[str, Instance], pools: Iterable[CompiledPool], publisher: str, cluster: str
+) -> dict[str, CompiledPool]:
+    """Return the pools that have resources of a sandbox, by resource.
 
-    A plugin inside the sandbox matches by its content.
+    The pool with the most fixed params is used, then the first one by its name. A pool of another namespace is used
+    only if no pool of the sandbox's namespace has the resource. A pool that refuses the sandbox is returned only if no
+    other pool has it. A plugin inside the sandbox matches by its content.
 
     Args:
-        instance: The resource.
-        pools: The pools of the sandbox's namespace, home or organisation.
+        instances: The resources, by name.
+        pools: The pools of the sandbox's namespace, home or organisation, and those of other namespaces that serve it.
         publisher: The publisher of the sandbox's plugins.
         cluster: The cluster of the sandbox.
     """
-    if instance.resource.pool == "never":
-        return None
+    every = tuple(pools)
+    wanted = (each for each in instances.values() if every and each.resource.pool != "never")
+    found = {
+        each.name: min(_suitable(each, every, publisher, cluster), key=_preference, default=None) for each in wanted
+    }
+    return {name: pool for name, pool in found.items() if pool is not None}
+
+
+def _suitable(
+    instance: Instance, pools: Iterable[CompiledPool], publisher: str, cluster: str
+) -> Iterator[CompiledPool]:
+    """Return the pools whose members are such resources."""
     plugin, given = instance.plugin, {**instance.defaults(), **instance.resource.params}
     spec_digest = digest(instance.spec)
-    found = [
+    return (
         pool
         for pool in pools
         if (pool.publisher, pool.plugin_digest) == (publisher, spec_digest)
         and (plugin is None or pool.plugin == plugin.wire_name)
         and pool.cluster in ("", cluster)
         and all(given.get(name) == value for name, value in pool.fixed.items())
-    ]
-    return min(found, key=lambda pool: (-len(pool.fixed), pool.name), default=None)
+    )
+
+
+def _preference(pool: CompiledPool) -> tuple[bool, bool, int, str, str]:
+    return bool(pool.refusal), bool(pool.namespace), -len(pool.fixed), pool.name, pool.namespace
+
+
+def refusals(instances: Mapping[str, Instance], matches: Mapping[str, CompiledPool]) -> Iterator[SpecError]:
+    """Return warnings about resources that are created although a pool of another namespace has such resources."""
+    for name, pool in matches.items():
+        if pool.refusal:
+            problem = f"the pool {quote(pool.visible_name)} does not serve this namespace: {pool.refusal}"
+            yield SpecError(f"{problem}; apply a pool in this namespace if creation is too slow", instances[name].keys)
 
 
 def fixed_values(params: Mapping[str, str | None], plugin: Plugin) -> dict[str, str | None]:

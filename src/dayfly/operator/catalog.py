@@ -143,6 +143,10 @@ class Catalog:
         """Return the pools of a namespace that have resources of these plugins; None for all plugins."""
         return tuple(self._index.oldest(namespace, plugins))
 
+    def pool_namespaces(self, plugins: Collection[str] | None) -> set[str]:
+        """Return the namespaces with pools of these plugins; None for all plugins."""
+        return self._index.namespaces(plugins)
+
     def _compile_valid(self, seen: ResourcePoolObject) -> CompiledPool | None:
         """Compile a pool; return None if it has no members, because it or its plugin is invalid or missing."""
         with contextlib.suppress(SpecError, PluginMissingError):

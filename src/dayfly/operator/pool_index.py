@@ -94,6 +94,12 @@ class PoolIndex:
             for ages in group.ages.values():
                 yield group.compiled[ages[0].uid]
 
+    def namespaces(self, plugins: Collection[str] | None) -> set[str]:
+        """Return the namespaces with pools of these plugins; None for all plugins."""
+        return {
+            each for each, groups in self._groups.items() if plugins is None or not groups.keys().isdisjoint(plugins)
+        }
+
     def _current(self, group: _Group) -> _Group:
         """Return a group after compiling its outdated pools."""
         for uid in group.outdated:

@@ -122,7 +122,7 @@ class Reconciler:
             refusals=(errors.Refused,),
         )
         if pools:
-            self.executors.add(AcquireExecutor(cluster, self.latest_report))
+            self.executors.add(AcquireExecutor(cluster, self.latest_report, namespaces))
         self._holders = HolderEntries(cluster)
         self._observer = Observer(cluster, targets=self.targets, executors=self.executors, slots=self.slots)
         self._effects = Effects(cluster, targets=self.targets, executors=self.executors, registry=registry)
@@ -146,7 +146,8 @@ class Reconciler:
         """Return the report of a run, with the pool members that it holds. `decided` is the decision if it is known."""
         plan, world = scene.plan, scene.world
         report = describe(plan, world, decided or decide(plan, world, scene.now), scene.now)
-        find = partial(held_member, self._cluster, report_of=self.latest_report)
+        home = world.run.target.namespace
+        find = partial(held_member, self._cluster, home=home, report_of=self.latest_report)
         return with_members(report, world.run, plan.documents, find)
 
     def retries(self, run: str) -> Retries:

@@ -70,7 +70,7 @@ def end_by_intent(draft: DecisionDraft) -> None:
         if request is None and 0 < intent.lease_until <= draft.now:
             request = EndRequest(at=draft.now, reason=Reason.LEASE_EXPIRED, message=messages.lease_expired())
         if request is not None and draft.run.holders:
-            message = messages.waits_for_holders(draft.run.holders)
+            message = messages.waits_for_holders(draft.run)
             draft.add_wait(Wait(unit="", reason=Reason.WAITING_FOR_HOLDER, message=message))
             return
         if request is not None:

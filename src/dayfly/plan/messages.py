@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from dayfly.spec.report import with_reason
-from dayfly.spec.run import EndRequest, Holder, UnitRecord
+from dayfly.spec.run import EndRequest, Run, UnitRecord
 
 
 class ClockedText(msgspec.Struct, frozen=True, gc=False):
@@ -144,8 +144,8 @@ def waits_for_readers(resources: tuple[str, ...]) -> str:
     return f"is read by {join_names(resources)}, which must be cleaned up first"
 
 
-def waits_for_holders(holders: tuple[Holder, ...]) -> str:
-    names = tuple(f"{each.target.kind} {each.target.name}" for each in holders)
+def waits_for_holders(run: Run) -> str:
+    names = tuple(f"{each.target.kind} {each.name_in(run.target.namespace)}" for each in run.holders)
     return f"ends once {join_names(names)} no longer {'uses' if len(names) == 1 else 'use'} it"
 
 

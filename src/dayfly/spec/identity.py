@@ -23,10 +23,17 @@ def nonce(run: str, unit: str, attempt: int) -> str:
 def member_id(owner: str, name: str) -> str:
     """Return the UID of a pool member.
 
-    `owner` and `name` are a pool and the member's number, or a run and its resource if no member was ready. For another
-    member of such a resource, `owner` is the member that it replaces.
+    `owner` and `name` are a pool and the member's number, or a run and its resource if no member was ready.
     """
     return _hash("member", owner, name)
+
+
+def replacement_id(member: str, resource: str) -> str:
+    """Return the UID of the member that replaces another one of a resource if no member is ready.
+
+    It differs from each `member_id`: the other member may itself have a parent for a resource of that name.
+    """
+    return _hash("replacement", member, resource)
 
 
 def pair_id(hook: str, target: str) -> str:

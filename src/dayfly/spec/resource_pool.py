@@ -17,6 +17,7 @@ from dayfly.spec.scalars.duration import milliseconds
 KIND: Final = "ResourcePool"
 MAX_READY: Final = 1_000
 MAX_WINDOWS: Final = 32
+MIN_AGE_MS: Final = 60_000
 MIN_HIT_RATIO, MAX_HIT_RATIO = 0.5, 0.999
 _DURATION: Final = "^([0-9]{1,9}[smh])?$"
 MAY_CHANGE: Final = ("ready", "auto", "max_age", "schedule")
@@ -71,7 +72,10 @@ class ResourcePoolSpec(WireStruct, frozen=True, kw_only=True):
     )
     auto: Annotated[PoolAuto | None, doc("An automatic number of ready members, instead of `ready`.")] = None
     max_age: Annotated[
-        str, doc("Age at which an unused member is replaced, like 24h. By default never.", 16, pattern=_DURATION)
+        str,
+        doc(
+            "Age at which an unused member is replaced, like 24h. At least 1m, by default never.", 16, pattern=_DURATION
+        ),
     ] = ""
     schedule: Annotated[tuple[PoolWindow, ...], list_of("Recurring times with another size.", MAX_WINDOWS)] = ()
 
@@ -112,8 +116,9 @@ def check_resource_pool(pool: ResourcePool, keys: Path) -> None:
         if spec.auto is not None:
             _check_auto(spec.auto, (*root, "auto"))
     with faults:
-        if spec.max_age:
-            milliseconds(spec.max_age, (*root, "maxAge"))
+        if spec.max_age and milliseconds(spec.max_age, (*root, "maxAge")) < MIN_AGE_MS:
+            problem = f"is {spec.max_age}, and each unused member would be replaced about as soon as it is ready"
+            raise SpecError(f"{problem}; write at least 1m, or leave maxAge out", (*root, "maxAge"))
     with faults:
         if len(spec.schedule) > MAX_WINDOWS:
             problem = f"has {len(spec.schedule)} windows; at most {MAX_WINDOWS} are allowed"

@@ -113,6 +113,11 @@ class Holder(WireStruct, frozen=True, kw_only=True):
         """The identity of the holder: the UID of its run, and the resource."""
         return self.run, self.resource
 
+    def name_in(self, namespace: str) -> str:
+        """Return the name of its target for users of a namespace: from another one it is `<namespace>/<name>`."""
+        target = self.target
+        return target.name if target.namespace == namespace else f"{target.namespace}/{target.name}"
+
 
 class Run(WireStruct, frozen=True, kw_only=True):
     """The ledger of a run. It changes only by compare-and-swap on `seq`, which increases by one with each commit."""

@@ -61,10 +61,10 @@ def delete(world: World, name: str = "warm") -> None:
     world.ask("DELETE", f"{POOLS}/{name}")
 
 
-def take(world: World) -> None:
+def take(world: World, name: str = "box", namespace: str = "shop") -> None:
     """Create a Sandbox whose resource has the template of the pool."""
     [record] = [run["spec"]["pool"] for run in world.cluster.objects("runs") if run["spec"].get("pool")]
-    pooled_sandbox(world, documents=msgspec.convert(record["template"], tuple[Lifecycle, ...]))
+    pooled_sandbox(world, name, namespace, documents=msgspec.convert(record["template"], tuple[Lifecycle, ...]))
 
 
 def labelled(world: World) -> set[str]:

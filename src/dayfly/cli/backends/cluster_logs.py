@@ -1,7 +1,8 @@
 """Logs of a sandbox in a cluster: live from the pods of running steps, and stored by the operator for ended steps.
 
 Live logs need the right to get `pods/log` in the namespace of the pods, which not every viewer of a Sandbox has. Stored
-logs are StepLogs in the namespace of the Sandbox; the right to view that namespace is enough.
+logs are StepLogs in the namespace of the Sandbox, or of a pool member that it uses; the right to view that namespace is
+enough.
 """
 
 from __future__ import annotations
@@ -103,6 +104,7 @@ class ClusterLogs:
         self._client = client
         self._namespace = namespace
         self._report = report
+        self._reported: set[str] = set()
         self.refused: dict[Key, str] = {}
         self._live: dict[Key, _LiveLog] = {}
         self._not_live: set[Key] = set()  # logs that cannot be read live
@@ -229,13 +231,11 @@ class ClusterLogs:
             await self._read_member(member, f"{member['metadata']['name']}/")
         if "members" in sandbox:
             return
-        meta = sandbox["metadata"]
-        await self._read_target(meta["name"], meta["uid"])
+        await self._read_target(sandbox["metadata"])
         await self._read_held(sandbox)
 
     async def _read_member(self, member: Any, prefix: str, depth: int = 0) -> None:
-        meta = member["metadata"]
-        await self._read_target(meta["name"], meta["uid"], prefix)
+        await self._read_target(member["metadata"], prefix)
         await self._read_held(member, prefix, depth)
 
     async def _read_held(self, holder: Any, prefix: str = "", depth: int = 0) -> None:
@@ -243,14 +243,27 @@ class ClusterLogs:
 
         Others may have changed a status, so the depth is limited to that of a valid chain.
         """
-        for below, name in _held_members(holder, prefix) if depth < MAX_LEVELS else ():
-            if (seen := await self._client.find(MEMBER_DICTS, name, self._namespace)) is not None:
-                await self._read_member(seen, below, depth + 1)
+        for below, named in _held_members(holder, prefix) if depth < MAX_LEVELS else ():
+            namespace, _, name = named.rpartition("/")
+            try:
+                seen = await self._client.find(MEMBER_DICTS, name, namespace or self._namespace)
+                if seen is not None:
+                    await self._read_member(seen, below, depth + 1)
+            except errors.Forbidden as error:
+                if not namespace:
+                    raise
+                self._report_once(f"{below}: its logs are in namespace {namespace}, which you may not view: {error}")
 
-    async def _read_target(self, name: str, uid: str, prefix: str = "") -> None:
+    def _report_once(self, message: str) -> None:
+        if self._report and message not in self._reported:
+            self._reported.add(message)
+            self._report(message)
+
+    async def _read_target(self, meta: Any, prefix: str = "") -> None:
         """Read the logs of a Sandbox, or of a PoolMember with a prefix instead of the resource of its units."""
-        label = f"{names.RUN_LABEL}={names.run_name(name, uid)}"
-        for bundle in (await self._client.list_all(STEP_LOGS, self._namespace, labels=label)).items:
+        uid, namespace = meta["uid"], meta.get("namespace") or self._namespace
+        label = f"{names.RUN_LABEL}={names.run_name(meta['name'], uid)}"
+        for bundle in (await self._client.list_all(STEP_LOGS, namespace, labels=label)).items:
             if bundle.spec.sandbox.uid != uid:
                 continue
             for log in bundle.spec.logs:

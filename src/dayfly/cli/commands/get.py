@@ -157,11 +157,13 @@ class _Parents(_Listing):
     has_steps = False
 
     def rows_of(self, runs: Iterable[RunView]) -> list[Any]:
+        from dayfly.cli.shared_parents import parents_of
+
         found: dict[str, dict[str, Any]] = {}
-        for name, phase, holder in (each for one in runs for each in _parents_of(one)):
-            known = found.setdefault(name, {"name": name, "phase": phase, "holders": []})
-            known["holders"].append(holder)
-            known["phase"] = "Ready" if phase == "Ready" else known["phase"]
+        for use in (each for one in runs for each in parents_of(one)):
+            known = found.setdefault(use.parent, {"name": use.parent, "phase": use.phase, "holders": []})
+            known["holders"].append(use.holder)
+            known["phase"] = "Ready" if use.phase == "Ready" else known["phase"]
         return [found[name] for name in sorted(found)]
 
     def data(self, each: Any) -> Any:
@@ -306,18 +308,3 @@ def _resources_of(one: RunView) -> Iterator[dict[str, Any]]:
             "progress": f"{status.done}/{status.total}",
             "message": f"{worst.name}: {describe_unit(worst, worst.message)}" if worst and status.has_trouble else "",
         }
-
-
-def _parents_of(one: RunView) -> Iterator[tuple[str, str, str]]:
-    """Yield the name and the phase of each shared parent of a sandbox, and the resource that holds it."""
-    import msgspec
-
-    from dayfly.plan.phases import resource_progress
-    from dayfly.spec.lifecycle import CREATE_EVENTS
-    from dayfly.spec.report import UnitReport
-
-    units = [each for each in msgspec.convert(one.report["units"], list[UnitReport]) if each.parent]
-    creating = [each for each in units if each.event in CREATE_EVENTS]
-    for parent, resource in dict.fromkeys((each.parent, each.resource) for each in creating):
-        own = [each for each in creating if each.parent == parent]
-        yield parent, resource_progress(own, resource, closed=False).phase, f"{one.name}/{resource}"

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 def command(sandbox: str, context: str | None, namespace: str | None, output: str | None) -> None:
     """Explain what a sandbox is waiting for, down to the root cause, since when, and what to do.
 
-    This also explains a delete that does not finish. SANDBOX is a name, or routegroup/NAME, lifecyclehook/NAME or
-    resourceplugin/NAME.
+    This also explains a delete that does not finish. SANDBOX is a name, or routegroup/NAME, pool/NAME, parent/NAME,
+    lifecyclehook/NAME or resourceplugin/NAME.
     """
     host = hosts.find(context, namespace)
-    obstacle = host.why(sandbox)
+    obstacle = _why_parent(host, sandbox) if _is_parent(sandbox) else host.why(sandbox)
     if output:
         show.emit(obstacle or _ready(host, sandbox), output)
     elif obstacle:
@@ -40,12 +40,28 @@ def command(sandbox: str, context: str | None, namespace: str | None, output: st
         show.print_line(f"{sandbox} is not waiting for anything", "green")
 
 
+def _is_parent(sandbox: str) -> bool:
+    return sandbox.startswith(("parent/", "parents/"))
+
+
+def _why_parent(host: Backend, sandbox: str) -> Any:
+    import msgspec
+
+    from dayfly.cli.shared_parents import explain_parent
+
+    obstacle = explain_parent(host, sandbox.partition("/")[2])
+    return msgspec.to_builtins(obstacle) if obstacle is not None else {}
+
+
 def _ready(host: Backend, sandbox: str) -> dict[str, Any]:
     """Return the JSON for an object that waits for nothing."""
     from dayfly.plan import why
     from dayfly.plan.reasons import Reason
 
-    reason = Reason.ACCEPTED if subject.parse_published(sandbox) else host.report(sandbox)["reason"]
+    if subject.parse_published(sandbox):
+        reason = Reason.ACCEPTED
+    else:
+        reason = Reason.READY if _is_parent(sandbox) else host.report(sandbox)["reason"]
     return {
         "subject": why.obstacle_subject(sandbox),
         "reason": reason,

@@ -32,7 +32,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.resource_reset import reset_units
 from dayfly.plan.world import AttemptKey, Ended, Fact, Prepared, TargetIntent, UnitRefusal
 from dayfly.spec.host_errors import RunDamagedError
-from dayfly.spec.identity import member_id
+from dayfly.spec.identity import member_id, replacement_id
 from dayfly.spec.lifecycle import API_VERSION, MEMBER_KIND, Kind, Target, Unit
 from dayfly.spec.run import Phase, Run
 
@@ -115,7 +115,8 @@ class AcquireExecutor(CrossRunExecutor):
         key = run.uid, acquisition.resource
         found = next((each for each in self._candidates(run, acquisition) if not self._is_taken(each, key)), None)
         former = acquisition.member(run)
-        chosen = found.run.uid if found is not None else member_id(former or run.uid, acquisition.resource)
+        new = replacement_id(former, acquisition.resource) if former else member_id(run.uid, acquisition.resource)
+        chosen = found.run.uid if found is not None else new
         self._forget_choice(key)
         self._choices[key], self._chosen_by[chosen] = chosen, key
 
@@ -287,8 +288,14 @@ class AcquireExecutor(CrossRunExecutor):
 
     # --- effects ----------------------------------------------------------------------------------------------------
 
-    async def prepare(self, _live: LiveRun, _effect: Prepare) -> None:
-        raise AssertionError("a member is chosen before its holder's turn is decided")
+    async def prepare(self, live: LiveRun, effect: Prepare) -> None:
+        """Take another turn for a reset that was requested before the last step of the member had ended.
+
+        That end and the need for another member are found in one turn, but members are chosen before it.
+        """
+        if live.plan.steps[effect.unit].resource not in live.stored.intent.reset:
+            raise AssertionError("a member is chosen before its holder's turn is decided")
+        self.wake(live.run.uid)
 
     async def launch(self, live: LiveRun, effect: Launch) -> None:
         """Queue the run again if no member will wake it. The hold or its release was written with the claim."""

@@ -46,7 +46,7 @@ def member_report(run: Run, state: MemberState, known: RunReport | None) -> Unit
     holder = run.holders[0] if run.holders else None
     reason, message = "", ""
     if holder is not None:
-        reason, message = Reason.WAITING_FOR_HOLDER, messages.waits_for_holders(run.holders)
+        reason, message = Reason.WAITING_FOR_HOLDER, messages.waits_for_holders(run)
     elif state is MemberState.READY:
         reason = Reason.READY
     elif known is not None:
@@ -62,7 +62,7 @@ def member_report(run: Run, state: MemberState, known: RunReport | None) -> Unit
         since=run.born_at,
         started_at=run.born_at,
         member=run.target.name,
-        holder=f"{holder.target.name}/{holder.resource}" if holder is not None else "",
+        holder=f"{holder.name_in(run.target.namespace)}/{holder.resource}" if holder is not None else "",
     )
 
 

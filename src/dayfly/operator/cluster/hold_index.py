@@ -39,7 +39,7 @@ class HoldIndex:
         """The newest reports of a server's pools, by the UIDs of their runs."""
         # The runs of shared parents.
         self._parents: set[str] = set()
-        self._pool_runs: dict[str, dict[str, None]] = {}
+        self._pools: dict[str, dict[str, None]] = {}
         self._free: dict[tuple[str, str], dict[str, None]] = {}
         self._living: dict[tuple[str, str], dict[str, None]] = {}
         self._by_holder: dict[str, dict[str, None]] = {}
@@ -61,16 +61,14 @@ class HoldIndex:
         """Return the runs whose ledger claims a member."""
         return tuple(self._by_ref.get(str(member), ()))
 
-    def pool_runs(self, namespace: str) -> tuple[str, ...]:
-        """Return the runs of the pools of a namespace."""
-        return tuple(self._pool_runs.get(namespace, ()))
+    def pools_of(self, template: str) -> tuple[str, ...]:
+        """Return the runs of the pools, in all namespaces, whose members are made from a template."""
+        return tuple(self._pools.get(template, ()))
 
     def _update_pool(self, change: ObjectChange[RunObject]) -> None:
-        run = change.latest
-        key = (run.ledger.target.namespace,)
-        _replace(self._pool_runs, change.key.name, key if change.old else (), key if change.new else ())
+        _replace(self._pools, change.key.name, _pool_templates(change.old), _pool_templates(change.new))
         if change.new is None:
-            self.pool_reports.pop(run.ledger.uid, None)
+            self.pool_reports.pop(change.latest.ledger.uid, None)
 
     def update(self, change: ObjectChange[RunObject]) -> set[str]:
         """Apply a change of a run. Return the other runs that need a turn because of it."""
@@ -180,6 +178,10 @@ def _free_key(run: RunObject | None) -> tuple[tuple[str, str], ...]:
 
 def _holders(run: RunObject | None) -> tuple[str, ...]:
     return tuple(each.run for each in run.ledger.holders) if run is not None else ()
+
+
+def _pool_templates(run: RunObject | None) -> tuple[str, ...]:
+    return (run.spec.pool.ledger.template,) if run is not None and run.spec.pool is not None else ()
 
 
 def _replace(index: dict[K, dict[str, None]], name: str, before: Iterable[K], after: Iterable[K]) -> None:

@@ -89,13 +89,23 @@ def _lacks_entry(member: Run, holder: Run, acquisition: Acquisition) -> bool:
     return waits and not is_held_by(member, holder.uid, acquisition.resource)
 
 
-def held_member(cluster: ClusterWatches, text: str, report_of: ReportOf = lambda _run: None) -> HeldMember:
-    """Return the member that the ledger of a holder refers to, as the caches have it."""
+def held_member(
+    cluster: ClusterWatches, text: str, home: str = "", report_of: ReportOf = lambda _run: None
+) -> HeldMember:
+    """Return the member that the ledger of a holder refers to, as the caches have it.
+
+    Its name and that of its pool are those for users of the namespace `home`.
+    """
     ref = MemberRef.parse(text)
     run, seen = cluster.ledger.get(ref.run), cluster.holds.members.get(ref.name, ref.namespace)
     known = run is not None and run.ledger.uid == ref.uid
     pool = seen.spec.pool if seen is not None and seen.metadata.uid == ref.uid else ""
-    return HeldMember(ref.name, pool, run.ledger if run is not None and known else None, partial(report_of, ref.run))
+    return HeldMember(
+        ref.name_in(home),
+        ref._replace(name=pool).name_in(home) if pool else "",
+        run.ledger if run is not None and known else None,
+        partial(report_of, ref.run),
+    )
 
 
 def retry_members(cluster: ClusterWatches, scene: Scene) -> None:

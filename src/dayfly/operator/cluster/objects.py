@@ -171,6 +171,7 @@ class WrittenUnit(KubeStruct, frozen=True):
     state: str = ""
     attempt: int = 0
     pod: str = ""
+    member: str = ""
 
 
 class WrittenEndpoint(KubeStruct, frozen=True):
@@ -377,6 +378,10 @@ class MemberRef(NamedTuple):
 
     def __str__(self) -> str:
         return "/".join(self)
+
+    def name_in(self, namespace: str) -> str:
+        """Return its name for users of a namespace: in another namespace it is `<namespace>/<name>`."""
+        return self.name if namespace == self.namespace else f"{self.namespace}/{self.name}"
 
     @property
     def run(self) -> str:

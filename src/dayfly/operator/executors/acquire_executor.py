@@ -7,7 +7,7 @@ of a parent is two writes, too: `Leave`, and one commit of the holder.
 
 import contextlib
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from dayfly.execute.acquire.acquisition import Acquisition, Template, find_acquisitions
 from dayfly.execute.acquire.facts import (
@@ -29,7 +29,9 @@ from dayfly.operator.cluster.holders import MAX_ROUNDS, PENDING_RECHECK_S, join_
 from dayfly.operator.cluster.member_reads import ENDING_RECHECK_S, MemberReader, ReportOf
 from dayfly.operator.cluster.objects import POOL_MEMBERS, MemberRef, RunObject
 from dayfly.operator.executors.shared_parents import SharedParents
+from dayfly.operator.pods.namespaces import Namespaces, NotGrantedError
 from dayfly.operator.run_memory import Sight
+from dayfly.operator.shared_pools import SharedPools, step_namespaces, why_unshared
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
@@ -44,13 +46,15 @@ class HoldNotLeftError(errors.ApiError):
 
 
 class AcquireExecutor:
-    """Provides resources of runs with pool members of their namespace, and children with shared parents."""
+    """Provides resources of runs with pool members, and children with shared parents of their namespace."""
 
     kind: str = Kind.ACQUIRE
     is_gated = True
 
-    def __init__(self, cluster: ClusterWatches, report_of: ReportOf) -> None:
+    def __init__(self, cluster: ClusterWatches, report_of: ReportOf, namespaces: Namespaces) -> None:
         self._cluster = cluster
+        self._namespaces = namespaces
+        self._shared_pools = SharedPools(cluster)
         self._members = MemberReader(cluster, report_of)
         self._parents = SharedParents(cluster, report_of)
         # Members that a turn of this process is joining now.
@@ -141,8 +145,25 @@ class AcquireExecutor:
         return await self._join(sight, acquisition) or await self._create(sight, acquisition, attempt)
 
     async def _join(self, sight: Sight, acquisition: Acquisition) -> str:
-        """Join a ready member, or else one that is being created. Return its run; empty if all are taken."""
-        for found in self._candidates(sight.run.ledger, acquisition.template, sight.now):
+        """Join a ready member, or else one that is being created. Return its run; empty if all are taken.
+
+        Ready members of the run's own namespace come first, then those of namespaces that serve it. A run waits for no
+        step of another namespace, because its slots and quotas are not those of the run.
+        """
+        holder, template = sight.run.ledger, acquisition.template
+        home = holder.target.namespace
+        free = self._free(home, template)
+        if joined := await self._join_first(_ready(free, template), sight, acquisition):
+            return joined
+        for each in await self._serving(holder, template):
+            ready = _ready(self._free(each, template), template)
+            if joined := await self._join_first(ready, sight, acquisition):
+                return joined
+        return await self._join_first(self._expected(home, free, template, sight.now), sight, acquisition)
+
+    async def _join_first(self, candidates: Iterable[RunObject], sight: Sight, acquisition: Acquisition) -> str:
+        """Join the first of these members that is not taken. Return its run; empty if all are."""
+        for found in candidates:
             name = found.metadata.name
             if name not in self._joining:
                 with self._taking(name):
@@ -165,16 +186,47 @@ class AcquireExecutor:
         finally:
             self._joining.discard(name)
 
-    def _candidates(self, holder: Run, template: Template, now: int) -> Iterator[RunObject]:
-        """Yield the members that the run may join: ready ones, then those that are expected soon, the oldest first."""
-        known = map(self._cluster.ledger.get, self._cluster.holds.free(holder.target.namespace, template.digest))
-        free = sorted((run for run in known if run is not None and self._is_free(run)), key=_age)
-        yield from (run for run in free if progress(template.plan, run.ledger) is AcquireProgress.READY)
-        usual = self._usual_duration(holder, template)
+    def _expected(self, namespace: str, free: Iterable[RunObject], template: Template, now: int) -> Iterator[RunObject]:
+        """Yield the members that are being created and are expected soon."""
+        usual = self._usual_duration(namespace, template)
         for run in free:
             is_creating = progress(template.plan, run.ledger) is AcquireProgress.CREATING
             if is_creating and (usual is None or now - run.ledger.born_at < usual):
                 yield run
+
+    def _free(self, namespace: str, template: Template) -> list[RunObject]:
+        """Return the members of a namespace that a run may join, the oldest first."""
+        known = map(self._cluster.ledger.get, self._cluster.holds.free(namespace, template.digest))
+        return sorted((run for run in known if run is not None and self._is_free(run)), key=_age)
+
+    async def _serving(self, holder: Run, template: Template) -> list[str]:
+        """Return the other namespaces whose pools serve the run, by the grants of administrators.
+
+        Its own steps must be permitted in the namespaces of the members' steps, so it gets nothing that it could not
+        create.
+        """
+        home = holder.target.namespace
+        if why_unshared(template.documents):
+            return []
+        serving = await self._shared_pools.serving(home, self._pool_namespaces(template))
+        try:
+            for each in sorted(step_namespaces(template.documents)) if serving else ():
+                await self._namespaces.grant_for(each, home)
+        except NotGrantedError:
+            return []
+        return serving
+
+    def _pool_namespaces(self, template: Template) -> set[str]:
+        """Return the namespaces with pools of a template."""
+        runs = map(self._cluster.ledger.get, self._cluster.holds.pools_of(template.digest))
+        return {run.ledger.target.namespace for run in runs if run is not None}
+
+    async def _count_miss(self, holder: Run, template: Template) -> None:
+        """Count a miss in the pools of the run's namespace, or else in the first namespace that serves it."""
+        home = holder.target.namespace
+        is_own = home in self._pool_namespaces(template)
+        for namespace in [home] if is_own else (await self._serving(holder, template))[:1]:
+            self._cluster.holds.on_miss(namespace, template.digest)
 
     def _is_free(self, run: RunObject) -> bool:
         """Return whether a holder may join the member. The watch may be ahead of the index."""
@@ -183,9 +235,9 @@ class AcquireExecutor:
         is_ending = seen is None or seen.metadata.deletion_timestamp is not None
         return is_free(run.ledger) and not is_ending
 
-    def _usual_duration(self, holder: Run, template: Template) -> float | None:
+    def _usual_duration(self, namespace: str, template: Template) -> float | None:
         """Return the usual milliseconds until a member of the template is ready; None if there is no example."""
-        names_ = self._cluster.holds.living(holder.target.namespace, template.digest)
+        names_ = self._cluster.holds.living(namespace, template.digest)
         known = [run.ledger for name in names_ if (run := self._cluster.ledger.get(name)) is not None]
         durations = [_creation_ms(run) for run in known if progress(template.plan, run) is AcquireProgress.READY]
         return statistics.median(durations) if durations else None
@@ -207,7 +259,7 @@ class AcquireExecutor:
         )
         meta = born.metadata
         if is_new:
-            self._cluster.holds.on_miss(meta.namespace, spec.template)
+            await self._count_miss(ledger, acquisition.template)
         if meta.deletion_timestamp:
             return ""
         target = Target(api_version=API_VERSION, kind=MEMBER_KIND, namespace=owner.namespace, name=name, uid=meta.uid)
@@ -321,6 +373,11 @@ def _without_plan(sight: Sight, known: dict[AttemptKey, Fact]) -> dict[AttemptKe
         for name, each in every
         if (name, each.attempt) not in known and name not in sight.plan.steps
     }
+
+
+def _ready(members: Iterable[RunObject], template: Template) -> Iterator[RunObject]:
+    """Yield the members whose create steps have all succeeded."""
+    return (run for run in members if progress(template.plan, run.ledger) is AcquireProgress.READY)
 
 
 def _age(run: RunObject) -> tuple[int, str]:

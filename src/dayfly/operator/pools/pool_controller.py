@@ -69,10 +69,10 @@ class PoolController:
         return max(MEMBER_DELAY_S, MEMBER_DELAY_TURNS * self._durations.get(pool, 0.0))
 
     def count_miss(self, namespace: str, template: str) -> None:
-        """Count a request of a sandbox in the namespace for which a member was created."""
-        for name in self._cluster.holds.pool_runs(namespace):
+        """Count a request for which a member was created, although a pool of the namespace has that template."""
+        for name in self._cluster.holds.pools_of(template):
             run = self._cluster.ledger.get(name)
-            if run is not None and run.spec.pool is not None and run.spec.pool.ledger.template == template:
+            if run is not None and run.ledger.target.namespace == namespace:
                 uid = run.ledger.uid
                 self._misses[uid] = self._misses.get(uid, 0) + 1
                 self._cluster.pooled.add(Key(namespace, run.ledger.target.name))

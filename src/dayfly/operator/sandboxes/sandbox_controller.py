@@ -10,6 +10,7 @@ import msgspec
 
 from dayfly import compile as compiler
 from dayfly.compile import Compiled
+from dayfly.compile.pools import CompiledPool
 from dayfly.execute.pod import names, pod_precheck
 from dayfly.kube.cache import ObjectChange
 from dayfly.kube.objects import Key
@@ -26,6 +27,7 @@ from dayfly.operator.cluster.objects import (
     served_uid,
 )
 from dayfly.operator.sandboxes.in_use_labels import InUseLabels
+from dayfly.operator.shared_pools import SharedPools, why_unshared
 from dayfly.operator.status.sandbox_status import AppliedSpec, SandboxNotReadyError
 from dayfly.operator.targets.adapter import restarts_ttl_on_update
 from dayfly.plan import messages
@@ -54,6 +56,7 @@ class SandboxController:
         self._doubt = doubt
         self._in_use = in_use
         self._catalog = Catalog(cluster)
+        self._shared_pools = SharedPools(cluster)
         # By UID of an existing Sandbox: the generation that its run uses, the run's UID, and the additional keys that
         # lead to its forks.
         self._done: dict[str, tuple[int, str, RoutingKeys]] = {}
@@ -112,7 +115,9 @@ class SandboxController:
         if is_done or (run is not None and not await self._record_update(seen, run)):
             return None  # only status or labels have changed, or the time of the change must be recorded first
         try:
-            compiled = self._compile(seen, routed, new=run is None)
+            sandbox = _parse(seen)
+            pools = await self._pools(meta.namespace, sandbox) if run is None else ()
+            compiled = self._compile(seen, sandbox, routed, pools, new=run is None)
         except (SpecError, SandboxNotReadyError) as error:
             why = error if isinstance(error, SandboxNotReadyError) else SandboxNotReadyError(Reason.REFUSED, str(error))
             if run is None:
@@ -175,11 +180,25 @@ class SandboxController:
         found = self._cluster.sandboxes.get(seen.metadata.name, seen.metadata.namespace)
         return found is not None and found.metadata.uid == seen.metadata.uid
 
-    def _compile(self, seen: SandboxObject, routed: RoutingKeys, *, new: bool) -> Compiled:
+    async def _pools(self, namespace: str, sandbox: Sandbox) -> tuple[CompiledPool, ...]:
+        """Return the pools that serve the namespace of a new Sandbox, and so may have its resources."""
+        plugins = _pooled_plugins(sandbox)
+        found = self._catalog.pools(namespace, plugins)
+        for each in await self._shared_pools.serving(namespace, self._catalog.pool_namespaces(plugins)):
+            found += tuple(_as_shared(pool, each) for pool in self._catalog.pools(each, plugins))
+        return found
+
+    def _compile(
+        self,
+        seen: SandboxObject,
+        sandbox: Sandbox,
+        routed: RoutingKeys,
+        pools: tuple[CompiledPool, ...],
+        *,
+        new: bool,
+    ) -> Compiled:
+        """Compile a Sandbox. An existing run (not `new`) keeps the documents that were sealed before."""
         meta = seen.metadata
-        check_depth(seen.spec)
-        sandbox = documents.from_wire({"name": meta.name, "spec": seen.spec}, "Sandbox", name=meta.name)
-        assert isinstance(sandbox, Sandbox), "the document has that kind"
         plugins = self._plugins(sandbox)
         compiled = compiler.compile(
             sandbox,
@@ -190,8 +209,7 @@ class SandboxController:
             publisher=CLUSTER,
             routed=routed,
             local=LocalRouting.CLUSTER,
-            # An existing run keeps the documents that were sealed before.
-            pools=self._catalog.pools(meta.namespace, _pooled_plugins(sandbox)) if new else (),
+            pools=pools,
             parents=self._cluster.holds.is_enabled,
         )
         if new:
@@ -229,6 +247,19 @@ class SandboxController:
         if compiled.warnings:
             self._doubt(seen, "; ".join(compiled.warnings))
         self._cluster.queue.add(made.metadata.name)
+
+
+def _parse(seen: SandboxObject) -> Sandbox:
+    check_depth(seen.spec)
+    name = seen.metadata.name
+    sandbox = documents.from_wire({"name": name, "spec": seen.spec}, "Sandbox", name=name)
+    assert isinstance(sandbox, Sandbox), "the document has that kind"
+    return sandbox
+
+
+def _as_shared(pool: CompiledPool, namespace: str) -> CompiledPool:
+    """Return a pool of a namespace as it is for sandboxes of other namespaces."""
+    return msgspec.structs.replace(pool, namespace=namespace, refusal=why_unshared(pool.documents))
 
 
 def _pooled_plugins(sandbox: Sandbox) -> set[str] | None:

@@ -131,7 +131,7 @@ def _describe_holders(run: Run) -> str:
     """Return what uses a member or parent; empty for nothing."""
     if run.is_parent and run.holders:
         return f"{len(run.holders)} resource{'s' * (len(run.holders) > 1)}"
-    return next((f"{each.target.name}/{each.resource}" for each in run.holders), "")
+    return next((f"{each.name_in(run.target.namespace)}/{each.resource}" for each in run.holders), "")
 
 
 def member_state(scene: Scene, report: RunReport) -> MemberState:

@@ -204,7 +204,7 @@ class SandboxStatusWriter:
         begun = report is not None or bool(before.units)
         phase = phases.phase(begun=begun, closed=closed, ready=ready, reason=reason)
         pods = pods_of(*about) | member_pods(self._cluster, about[0]) if about else {}
-        standing = tuple((unit.id, unit.state, unit.attempt, pods.get(unit.id, "")) for unit in units)
+        standing = tuple((unit.id, unit.state, unit.attempt, pods.get(unit.id, ""), unit.member) for unit in units)
         expiry = Expiry.from_world(about[0].world if about else None, seen.spec, now)
         deferred = (), message, progress, standing, bool(lacking), expiry.soon, urls
 
@@ -241,7 +241,7 @@ def _stored_throttle(seen: SandboxObject) -> StatusThrottle:
     if stored is None:
         return StatusThrottle()
     urgent = stored.ready, stored.reason, stored.phase, stored.observed_generation
-    standing = tuple((unit.id, unit.state, unit.attempt, unit.pod) for unit in stored.units)
+    standing = tuple((unit.id, unit.state, unit.attempt, unit.pod, unit.member) for unit in stored.units)
     lacks = any(each.type == SUPPORTED and each.status == "False" for each in stored.conditions)
     urls = {each.name: each.url for each in stored.endpoints}
     deferred = (), stored.message, stored.progress, standing, lacks, Expiry.is_warned_in(stored), urls

@@ -334,4 +334,7 @@ def _resets(run: RunObject, annotation: str) -> dict[str, str]:
     """Return the pool members to replace, by resource. The annotation has their names."""
     named = parse_resets(annotation)
     refs = {resource: acquired_ref(run.ledger, resource) for resource in named}
-    return {resource: ref for resource, ref in refs.items() if ref and MemberRef.parse(ref).name == named[resource]}
+    home = run.ledger.target.namespace
+    return {
+        resource: ref for resource, ref in refs.items() if ref and MemberRef.parse(ref).name_in(home) == named[resource]
+    }

@@ -387,9 +387,14 @@ def surge(target: int) -> int:
 
 
 def replace_at(spec: ResourcePoolSpec, member: RefillMember) -> int:
-    """Return when the member is replaced because of `maxAge`; 0 for never. The UID determines the spread."""
+    """Return when the member is replaced because of `maxAge`; 0 for never. The UID determines the spread.
+
+    A ready member stays at least as long as its creation took. Otherwise, a pool whose members take longer to create
+    than `maxAge` would only replace them.
+    """
     if not spec.max_age:
         return 0
     age = milliseconds(spec.max_age)
     share = int.from_bytes(hashlib.sha256(member.uid.encode()).digest()[:4]) / (1 << 32)
-    return member.born_at + age - int(age // AGE_SPREAD_DIVISOR * share)
+    creation = max(member.ready_at - member.born_at, 0)
+    return max(member.born_at + age - int(age // AGE_SPREAD_DIVISOR * share), member.ready_at + creation)
