@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 - beside image.py, which imports it from this folder
-"""Packages of Debian: downloaded for another architecture and unpacked, and recorded in an image for scanners.
+"""Packages of Debian: downloaded for any architecture and unpacked, and recorded in an image for scanners.
 
 The downloads use the sources and keys of this machine's apt, and a separate state. Nothing is installed or executed.
 """

@@ -7,9 +7,9 @@
 
 Three layers: Python with the libraries it links to, the locked dependencies (hashes checked), and Dayfly's own wheel
 with the runner programs. The first two change rarely and are kept in ~/.cache/dayfly/image (or in $DAYFLY_CACHE), for
-all checkouts. The image of this machine's architecture contains its Python; that of the other one contains Debian's,
-which apt-get downloads. No shell, no package manager, no setuid file; it runs as 65532 and needs no writable root. It
-prints the archive's path last.
+all checkouts. The image contains this machine's Python; with --all, both contain Debian's, which apt-get downloads.
+No shell, no package manager, no setuid file; it runs as 65532 and needs no writable root. It prints the archive's path
+last.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
-from deploy.interpreters import MACHINE, PYTHON, DebianPython, Interpreter, ThisMachine  # noqa: E402 - as above
+from deploy.interpreters import PYTHON, DebianPython, Interpreter, ThisMachine  # noqa: E402 - as above
 from testcluster import build as built  # noqa: E402 - as above
 from testcluster import images  # noqa: E402 - as above
 
@@ -68,41 +68,48 @@ def kept() -> Path:
     Raises:
         UnavailableError: this machine cannot build it.
     """
-    with _lock():
+    with _lock(CACHE):
         target = CACHE / f"operator-{_digest_of_sources()}.tar"
         if not target.exists():
             for old in CACHE.glob("operator-*.tar"):
                 old.unlink()
-            _build(target, [MACHINE])
+            _build(target, _this_machine)
         return target
 
 
-def build(to: Path, machines: Iterable[str] = (MACHINE,)) -> Path:
-    """Write the archive with the images of these machines.
+def build(to: Path) -> Path:
+    """Write the archive of an image for this machine.
 
     Raises:
         UnavailableError: this machine cannot build it.
     """
-    with _lock():
-        return _build(to, machines)
+    return _build(to, _this_machine)
+
+
+def build_for_all(to: Path) -> Path:
+    """Write the archive of an image for each architecture.
+
+    Raises:
+        UnavailableError: this machine cannot build it.
+    """
+    return _build(to, lambda: [_debian_python(machine) for machine in images.ARCHITECTURES])
 
 
 def layers(machine: str) -> list[Path]:
-    """Return the folders of Python and of the dependencies for a machine.
+    """Return the folders of Debian's Python and of the dependencies for a machine.
 
     Raises:
         UnavailableError: this machine cannot build them.
     """
-    with _lock():
-        return _layers(_interpreter(machine))
+    with _lock(LAYERS):
+        return _layers(_debian_python(machine))
 
 
 @contextlib.contextmanager
-def _lock() -> Iterator[None]:
-    """Lock the cache of layers for one process at a time."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    LAYERS.mkdir(parents=True, exist_ok=True)
-    with (LAYERS / "lock").open("w") as file, images.readable():
+def _lock(cache: Path) -> Iterator[None]:
+    """Lock a cache for one process at a time."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as file, images.readable():
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -118,13 +125,15 @@ def _digest_of_sources() -> str:
     return digest.hexdigest()[:16]
 
 
-def _build(to: Path, machines: Iterable[str]) -> Path:
-    found = {each: _layers(_interpreter(each)) for each in machines}
-    with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
+def _build(to: Path, find: Callable[[], list[Interpreter]]) -> Path:
+    with _lock(LAYERS):
+        below = {each.machine: _layers(each) for each in find()}
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with images.readable(), tempfile.TemporaryDirectory(dir=CACHE) as scratch:
         own = Path(scratch)
         own.chmod(0o755)
         _dayfly(own)
-        made = [images.Image(machine, [*below, own], _settings(machine)) for machine, below in found.items()]
+        made = [images.Image(machine, [*layers, own], _settings(machine)) for machine, layers in below.items()]
         return images.write(NAME, made, to=to)
 
 
@@ -135,9 +144,11 @@ def _layers(interpreter: Interpreter) -> list[Path]:
     return [python, _kept("dependencies", key + locked, lambda root: _dependencies(root, interpreter, python))]
 
 
-def _interpreter(machine: str) -> Interpreter:
-    if machine == MACHINE:
-        return ThisMachine()
+def _this_machine() -> list[Interpreter]:
+    return [ThisMachine()]
+
+
+def _debian_python(machine: str) -> Interpreter:
     architecture = images.ARCHITECTURES[machine]
     archive = debian.Archive(architecture, LAYERS / f"apt-{architecture}")
     version = archive.find(interpreters.PACKAGES)
@@ -285,9 +296,9 @@ def main() -> None:
         parser.error("--all needs a file name for the archive: image.py OUT --all")
     if given.out and (given.out.is_dir() or not given.out.absolute().parent.is_dir()):
         parser.error(f"{given.out} is not a file in an existing folder; name one, such as dist/image.tar")
-    machines = images.ARCHITECTURES if given.all else [MACHINE]
+    write = build_for_all if given.all else build
     try:
-        out = build(given.out.resolve(), machines) if given.out else kept()
+        out = write(given.out.resolve()) if given.out else kept()
     except built.UnavailableError as problem:
         sys.exit(f"dayfly: {problem}")
     sys.stdout.write(f"{NAME} ({out.stat().st_size >> 20} MiB) is in\n{out}\n")

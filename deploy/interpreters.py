@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 - beside image.py, which imports it from this folder
-"""The Pythons of images: that of this machine, and Debian's for another architecture, which cannot run here."""
+"""The Pythons of images: that of this machine, and Debian's for any architecture, which is not executed here."""
 
 import os
 import re
@@ -14,7 +14,6 @@ from testcluster.build import UnavailableError
 
 from deploy import debian, elf
 
-MACHINE = os.uname().machine
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 # Python with its standard library, and the libraries of wheels.
 PACKAGES = (PYTHON, "libstdc++6")
@@ -49,7 +48,7 @@ class ThisMachine:
     """The Python that runs this script, and the libraries of this machine."""
 
     def __init__(self) -> None:
-        self.machine = MACHINE
+        self.machine = os.uname().machine
         self.version = sys.version
         self.program = Path(sys.executable).resolve()
         self.standard_library = Path(sysconfig.get_path("stdlib"))

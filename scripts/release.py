@@ -5,7 +5,7 @@
     scripts/release.py dist/release --ref HEAD   # a rehearsal with any commit
 
 It writes wheel, sdist, image, chart, manifests, docs, changes, bills of materials, licences, and SHA256SUMS of all.
-The image is for amd64 and arm64. One of them contains this machine's Python, the other one Debian's (deploy/image.py).
+The image is for amd64 and arm64, with Debian's Python (deploy/image.py).
 """
 
 import argparse

@@ -4,7 +4,6 @@ import dataclasses
 import email
 import io
 import json
-import platform
 import re
 import tarfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -48,10 +47,7 @@ def locked(requirements: str) -> list[Package]:
 
 
 def image_packages(image: Path) -> list[Package]:
-    """Return the Python packages in the layers of an OCI archive, and Debian's packages of its libraries or its Python.
-
-    Python itself is listed if it is not Debian's.
-    """
+    """Return the Python packages in the layers of an OCI archive, and the Debian packages that it names."""
     found = {each.purl: each for files in _opened_layers(image) for each in _installed(files)}
     return sorted(found.values(), key=lambda each: each.purl)
 
@@ -98,14 +94,7 @@ def _installed(files: tarfile.TarFile) -> list[Package]:
                     tuple(_read(files, each).decode(errors="replace") for each in texts),
                 )
             )
-        elif re.fullmatch(r"usr/local/lib/python3\.\d+/LICENSE\.txt", name) and not any(map(_is_debian_python, names)):
-            text = _read(files, name).decode()
-            found.append(Package("generic", "python", platform.python_version(), "PSF-2.0", (text,)))
     return found
-
-
-def _is_debian_python(record: str) -> bool:
-    return bool(re.fullmatch(rf"{debian.RECORDS}/libpython3\.\d+-stdlib", record))
 
 
 def _debian_package(files: tarfile.TarFile, record: str, names: Collection[str]) -> Package:

@@ -1,4 +1,4 @@
-"""Images for machines of another architecture, made of Debian's Python, which this machine cannot run."""
+"""Images for each architecture, made of Debian's Python."""
 
 import json
 import os
@@ -16,7 +16,8 @@ from tests.policy.apiserver import ROOT
 from dayfly import __version__
 from deploy import debian, elf, image
 
-(OTHER,) = images.ARCHITECTURES.keys() - {platform.machine()}
+OWN = platform.machine()
+(OTHER,) = images.ARCHITECTURES.keys() - {OWN}
 MODULES = """
 import importlib, pathlib, sys
 import psycopg  # before psycopg_binary
@@ -29,39 +30,47 @@ for path in sorted({path for base in bases for path in base.rglob("*.so") if ".l
 """
 
 
+@pytest.fixture(scope="module", params=[OTHER, pytest.param(OWN, marks=pytest.mark.proof)])
+def machine(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    """The files of Python and of the dependencies for the other machine."""
+def root(machine, tmp_path_factory):
+    """The files of Python and of the dependencies for a machine."""
     if not shutil.which("apt-get"):
-        pytest.skip("no apt-get to download packages for another machine")
+        pytest.skip("no apt-get to download packages")
     folder = tmp_path_factory.mktemp("image") / "root"
-    for layer in image.layers(OTHER):
+    for layer in image.layers(machine):
         shutil.copytree(layer, folder, symlinks=True, dirs_exist_ok=True)
     return folder
 
 
 @pytest.mark.slow
-def test_image_of_other_machine_has_all_libraries_of_it(root):
+@pytest.mark.builds("other_image")
+def test_image_has_all_libraries_and_of_its_machine(root, machine):
     found = {path: elf.read(path) for path in root.rglob("*") if path.is_file()}
     programs = {path: program for path, program in found.items() if program}
-    assert {program.machine for program in programs.values()} == {OTHER}
+    assert {program.machine for program in programs.values()} == {machine}
     names = {path.name for path in programs}
     assert {image.PYTHON, "libc.so.6", "libssl.so.3"} <= names
     assert {library for program in programs.values() for library in program.libraries} <= names
 
 
 @pytest.mark.slow
-def test_image_of_other_machine_names_its_debian_packages(root):
+@pytest.mark.builds("other_image")
+def test_image_names_its_debian_packages(root):
     packages = {path.name for path in (root / debian.RECORDS).iterdir()}
     assert {"libc6", "libstdc++6", f"{image.PYTHON}-minimal", f"lib{image.PYTHON}-stdlib"} <= packages
     assert all((root / debian.DOCS / name / "copyright").is_file() for name in packages)
 
 
 @pytest.mark.slow
-def test_python_of_other_machine_runs_dayfly_in_an_emulator(root):
-    emulator = shutil.which(f"qemu-{OTHER}-static")
+@pytest.mark.builds("other_image")
+def test_python_of_image_runs_dayfly_in_an_emulator(root, machine):
+    emulator = shutil.which(f"qemu-{machine}-static")
     if not emulator:
-        pytest.skip(f"no qemu-{OTHER}-static to run another machine's programs")
+        pytest.skip(f"no qemu-{machine}-static to run programs of the machine")
     variables = {
         "PYTHONHOME": str(root / "usr/local"),
         "PYTHONPATH": f"{root / image.SITE}:{ROOT / 'src'}",
@@ -76,7 +85,7 @@ def test_python_of_other_machine_runs_dayfly_in_an_emulator(root):
         return ended.stdout
 
     assert run("-m", "dayfly", "--version") == f"dayfly {__version__}\n"
-    assert run("-c", "import platform; print(platform.machine())") == f"{OTHER}\n"
+    assert run("-c", "import platform; print(platform.machine())") == f"{machine}\n"
     assert {"_ssl", "_sqlite3", "msgspec._core", "grpc._cython.cygrpc"} <= set(run("-c", MODULES).split())
     program = "import ssl, dayfly.operator.main; print(len(ssl.create_default_context().get_ca_certs()) > 9)"
     assert run("-c", program) == "True\n"
@@ -120,7 +129,7 @@ def test_apt_that_never_ends_is_an_error(tmp_path, monkeypatch):
         archive.find(["python3.11"])
 
 
-def test_machine_without_apt_cannot_build_for_another(tmp_path, monkeypatch):
+def test_machine_without_apt_cannot_build_with_debian(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(build.UnavailableError, match=r"no apt-get .* arm64; run it on Debian"):
         debian.Archive("arm64", tmp_path / "state").find(["python3.11"])

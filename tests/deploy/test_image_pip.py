@@ -66,7 +66,7 @@ def test_path_of_no_file_is_refused_before_the_build(image, monkeypatch, tmp_pat
 def test_the_archive_is_written_where_one_says(image, monkeypatch, tmp_path, capsys):
     """`make image` writes to the given path; tests load the cached archive."""
     wanted = tmp_path / "operator.tar"
-    monkeypatch.setattr(image, "build", lambda out, _machines: (out.write_bytes(b"an archive"), out)[1])
+    monkeypatch.setattr(image, "build", lambda out: (out.write_bytes(b"an archive"), out)[1])
     monkeypatch.setattr(sys, "argv", ["image.py", str(wanted)])
     image.main()
     assert wanted.read_bytes() == b"an archive"

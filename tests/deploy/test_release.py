@@ -55,14 +55,6 @@ def test_debian_packages_are_those_that_the_image_names(tmp_path):
     assert found.purl == "pkg:deb/debian/libc6@2.36-9?arch=arm64"
 
 
-@pytest.mark.parametrize(("record", "names"), [("libc6", ["debian/libc6", "python"]), ("libpython3.11-stdlib", None)])
-def test_python_is_a_package_once(tmp_path, record, names):
-    fields = f"Package: {record}\nArchitecture: arm64\nVersion: 1\n"
-    files = {f"{debian.RECORDS}/{record}": fields, "usr/local/lib/python3.11/LICENSE.txt": "text"}
-    found = [each.name for each in sbom.image_packages(image(tmp_path, **files))]
-    assert found == (names or [f"debian/{record}"])
-
-
 def test_packages_of_an_index_are_those_of_all_images(tmp_path):
     made = []
     for machine, version in {"x86_64": "1", "aarch64": "2"}.items():
