@@ -204,8 +204,8 @@ class OverviewApi:
     async def list_ended(self, request: Request) -> Any:
         """Return the tombstones, the newest first.
 
-        With `before`, return those that ended earlier (Unix milliseconds), and with `plugin`, those that had a resource
-        of that plugin.
+        `before` selects sandboxes that ended earlier (Unix milliseconds), and `plugin` those with a resource of that
+        plugin.
         """
         before, limit = read_number(request, "before", 0, least=1), read_number(request, "limit", PAGE_SIZE, least=1)
         who = callers.get_caller(request)
