@@ -3,11 +3,13 @@
 
     deploy/image.py operator.tar          # an OCI archive: `ctr images import`, or Cluster.load of testcluster
     deploy/image.py                       # the same, cached in .cache/image until its sources change
+    deploy/image.py operator.tar --all    # an index of two images, for amd64 and arm64
 
-Three layers: this machine's Python with the libraries it links to, the locked dependencies (hashes checked), and
-Dayfly's own wheel with the runner programs. The first two change rarely and are kept in ~/.cache/dayfly/image (or in
-$DAYFLY_CACHE), for all checkouts. No shell, no package manager, no setuid file; it runs as 65532 and needs no writable
-root. It prints the archive's path last.
+Three layers: Python with the libraries it links to, the locked dependencies (hashes checked), and Dayfly's own wheel
+with the runner programs. The first two change rarely and are kept in ~/.cache/dayfly/image (or in $DAYFLY_CACHE), for
+all checkouts. The image contains this machine's Python; with --all, both contain Debian's, which apt-get downloads.
+No shell, no package manager, no setuid file; it runs as 65532 and needs no writable root. It prints the archive's path
+last.
 """
 
 import argparse
@@ -15,12 +17,10 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -29,47 +29,35 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
+from deploy.interpreters import PYTHON, DebianPython, Interpreter, ThisMachine  # noqa: E402 - as above
 from testcluster import build as built  # noqa: E402 - as above
 from testcluster import images  # noqa: E402 - as above
 
 from dayfly import __version__  # noqa: E402 - found beside this script, installed or not
+from deploy import debian, interpreters  # noqa: E402 - as above
 
 # With a host, because nodes take a name without one for a public registry. This host can never be registered.
 NAME = f"dayfly.invalid/operator:{__version__}"
 CACHE = ROOT / ".cache" / "image"
 LAYERS = built.cache().parent / "image"
 UNUSED_S = 7 * 24 * 3600  # age since the last use after which a layer is deleted
-PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 SITE = Path("usr/local/lib", PYTHON, "site-packages")
 RUNNERS = SITE / "dayfly" / "runners"  # for both architectures: nodes may differ from this machine
-SETTINGS = images.Settings(
-    entrypoint=[f"/usr/local/bin/{PYTHON}", "-m", "dayfly"],
-    environment={
-        "LD_LIBRARY_PATH": "/usr/local/lib",
-        "PATH": "/usr/local/bin",
-        "PYTHONHOME": "/usr/local",
-        "PYTHONPATH": f"/{SITE}",  # Debian's Python has another default path
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt",
-        "DAYFLY_RUNNER": f"/{RUNNERS}/{os.uname().machine}",
-    },
-    user="65532:65532",
-    folder="/tmp",  # noqa: S108 - of the image, where the manifest mounts an emptyDir
-)
 UNUSED = (
     *("test", "tests", "idlelib", "tkinter", "_tkinter*", "turtledemo", "lib2to3", "ensurepip", "_test*", "xx*"),
     *("site-packages", "dist-packages", "__pycache__", "config-*", "*.a"),
+    "sitecustomize.py",  # Debian's, a link to /etc
 )
-SYSTEM = ("/lib/", "/lib64/", "/usr/lib/")
-
+LICENCE = "LICENSE.txt"
+CERTIFICATES = Path("etc/ssl/certs/ca-certificates.crt")
 
 PIP_S = 15 * 60  # with a compiler to fetch, and both runners to build, on a busy machine
 INDEX = "see whether this machine's package index answers (pip config list, PIP_INDEX_URL), then try again"
 
 # The sources of the image, and the files that decide about its content.
 SOURCES = ("src", "runner", "examples", "requirements/operator.txt", "pyproject.toml", "scripts/wheel.py")
-SOURCES += ("deploy/image.py", "testcluster/images.py", "page", "scripts/page.sh")
+BUILDERS = ("deploy/image.py", "deploy/interpreters.py", "deploy/debian.py", "deploy/elf.py")
+SOURCES += (*BUILDERS, "testcluster/images.py", "page", "scripts/page.sh")
 # Build results inside of these folders.
 MADE = {"__pycache__", "node_modules", "static"}
 
@@ -80,27 +68,48 @@ def kept() -> Path:
     Raises:
         UnavailableError: this machine cannot build it.
     """
-    with _lock():
+    with _lock(CACHE):
         target = CACHE / f"operator-{_digest_of_sources()}.tar"
         if not target.exists():
             for old in CACHE.glob("operator-*.tar"):
                 old.unlink()
-            _build(target)
+            _build(target, _this_machine)
         return target
 
 
 def build(to: Path) -> Path:
-    """Write the image's archive."""
-    with _lock():
-        return _build(to)
+    """Write the archive of an image for this machine.
+
+    Raises:
+        UnavailableError: this machine cannot build it.
+    """
+    return _build(to, _this_machine)
+
+
+def build_for_all(to: Path) -> Path:
+    """Write the archive of an image for each architecture.
+
+    Raises:
+        UnavailableError: this machine cannot build it.
+    """
+    return _build(to, lambda: [_debian_python(machine) for machine in images.ARCHITECTURES])
+
+
+def layers(machine: str) -> list[Path]:
+    """Return the folders of Debian's Python and of the dependencies for a machine.
+
+    Raises:
+        UnavailableError: this machine cannot build them.
+    """
+    with _lock(LAYERS):
+        return _layers(_debian_python(machine))
 
 
 @contextlib.contextmanager
-def _lock() -> Iterator[None]:
-    """Lock the cache of layers for one process at a time."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    LAYERS.mkdir(parents=True, exist_ok=True)
-    with (LAYERS / "lock").open("w") as file, images.readable():
+def _lock(cache: Path) -> Iterator[None]:
+    """Lock a cache for one process at a time."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as file, images.readable():
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -116,16 +125,58 @@ def _digest_of_sources() -> str:
     return digest.hexdigest()[:16]
 
 
-def _build(to: Path) -> Path:
-    locked = (ROOT / "requirements" / "operator.txt").read_bytes()
-    key = sys.version.encode() + Path(__file__).read_bytes()
-    python = _kept("python", key, _interpreter)
-    layers = [python, _kept("dependencies", key + locked, lambda root: _dependencies(root, python))]
-    with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
+def _build(to: Path, find: Callable[[], list[Interpreter]]) -> Path:
+    with _lock(LAYERS):
+        below = {each.machine: _layers(each) for each in find()}
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with images.readable(), tempfile.TemporaryDirectory(dir=CACHE) as scratch:
         own = Path(scratch)
         own.chmod(0o755)
         _dayfly(own)
-        return images.build(NAME, [*layers, own], SETTINGS, to=to)
+        made = [images.Image(machine, [*layers, own], _settings(machine)) for machine, layers in below.items()]
+        return images.write(NAME, made, to=to)
+
+
+def _layers(interpreter: Interpreter) -> list[Path]:
+    locked = (ROOT / "requirements" / "operator.txt").read_bytes()
+    key = f"{interpreter.machine} {interpreter.version}".encode() + _builders()
+    python = _kept("python", key, lambda root: _python(root, interpreter))
+    return [python, _kept("dependencies", key + locked, lambda root: _dependencies(root, interpreter, python))]
+
+
+def _this_machine() -> list[Interpreter]:
+    return [ThisMachine()]
+
+
+def _debian_python(machine: str) -> Interpreter:
+    architecture = images.ARCHITECTURES[machine]
+    archive = debian.Archive(architecture, LAYERS / f"apt-{architecture}")
+    version = archive.find(interpreters.PACKAGES)
+    key = f"{sys.version} {version}".encode() + _builders()
+    system = _kept(f"debian-{architecture}", key, lambda root: archive.unpack(interpreters.PACKAGES, root))
+    return DebianPython(machine, version, system)
+
+
+def _builders() -> bytes:
+    return b"".join((ROOT / path).read_bytes() for path in BUILDERS)
+
+
+def _settings(machine: str) -> images.Settings:
+    return images.Settings(
+        entrypoint=[f"/usr/local/bin/{PYTHON}", "-m", "dayfly"],
+        environment={
+            "LD_LIBRARY_PATH": "/usr/local/lib",
+            "PATH": "/usr/local/bin",
+            "PYTHONHOME": "/usr/local",
+            "PYTHONPATH": f"/{SITE}",  # Debian's Python has another default path
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "SSL_CERT_FILE": f"/{CERTIFICATES}",
+            "DAYFLY_RUNNER": f"/{RUNNERS}/{machine}",
+        },
+        user="65532:65532",
+        folder="/tmp",  # noqa: S108 - of the image, where the manifest mounts an emptyDir
+    )
 
 
 def _kept(name: str, key: bytes, fill: Callable[[Path], None]) -> Path:
@@ -146,34 +197,37 @@ def _kept(name: str, key: bytes, fill: Callable[[Path], None]) -> Path:
     return target
 
 
-def _interpreter(root: Path) -> None:
-    """Copy Python, its standard library without tests and Windows files, the linked libraries, and CA certificates."""
-    program = Path(sys.executable).resolve()
+def _python(root: Path, interpreter: Interpreter) -> None:
+    """Copy Python, its standard library without tests and Windows files, and the linked libraries."""
     home = root / "usr" / "local"
     (home / "bin").mkdir(parents=True)
-    shutil.copy2(program, home / "bin" / PYTHON)
+    program = Path(shutil.copy2(interpreter.program, home / "bin" / PYTHON))
     library = home / "lib" / PYTHON
-    stdlib = Path(sysconfig.get_path("stdlib"))
-    shutil.copytree(stdlib, library, ignore=shutil.ignore_patterns(*UNUSED))
+    shutil.copytree(interpreter.standard_library, library, ignore=shutil.ignore_patterns(*UNUSED))
     (library / "site-packages").mkdir()
     _compile(library)
-    _link(root, [program, *library.glob("lib-dynload/*.so")])
-    for folder in ("etc/ssl/certs", "tmp"):
-        (root / folder).mkdir(parents=True)
+    _link(root, interpreter, [program, *library.glob("lib-dynload/*.so")])
+    # A file of each package of Debian's Python.
+    _record(
+        root, interpreter, [interpreter.program, *(interpreter.standard_library / each for each in ("os.py", LICENCE))]
+    )
+    (root / "etc").mkdir()
+    (root / "tmp").mkdir()
     (root / "tmp").chmod(0o1777)
     (root / "etc/passwd").write_text("root:x:0:0::/:/none\ndayfly:x:65532:65532::/tmp:/none\n")
     (root / "etc/group").write_text("root:x:0:\ndayfly:x:65532:\n")
-    certificates = Path("/etc/ssl/certs/ca-certificates.crt")
-    if certificates.exists():
-        shutil.copy2(certificates, root / "etc/ssl/certs")
 
 
-def _dependencies(root: Path, python: Path) -> None:
+def _dependencies(root: Path, interpreter: Interpreter, python: Path) -> None:
+    """Install the dependencies, and the certificate authorities of `certifi`, which are the same on each machine."""
     site = root / SITE
-    _pip("install", "--require-hashes", "--target", str(site), "-r", str(ROOT / "requirements" / "operator.txt"))
+    locked = ("-r", str(ROOT / "requirements" / "operator.txt"))
+    _pip("install", "--require-hashes", "--target", str(site), *interpreter.pip_options, *locked)
     shutil.rmtree(site / "bin", ignore_errors=True)
     _compile(site)
-    _link(root, site.rglob("*.so"), without=python)
+    _link(root, interpreter, site.rglob("*.so"), without=python)
+    (root / CERTIFICATES).parent.mkdir(parents=True)
+    shutil.copy2(site / "certifi" / "cacert.pem", root / CERTIFICATES)
 
 
 def _dayfly(root: Path) -> None:
@@ -216,27 +270,35 @@ def _compile(folder: Path) -> None:
     subprocess.run([*command, *prefix, str(folder)], check=False)  # a dependency may contain an invalid file
 
 
-def _link(root: Path, programs: Iterable[Path], without: Path | None = None) -> None:
+def _link(root: Path, interpreter: Interpreter, programs: Iterable[Path], without: Path | None = None) -> None:
     """Copy the linked libraries: the system's to the same path, others to /usr/local/lib."""
     there = [root, *([without] if without else [])]
     for program in programs:
-        said = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
-        for found in re.findall(r"(?:=>\s*|^\s*)(/\S+) \(0x", said, re.MULTILINE):
-            library = Path(found)
-            local = not found.startswith(SYSTEM) or found.startswith(str(LAYERS))
-            place = Path("usr/local/lib", library.name) if local else library.relative_to("/")
-            if root in library.parents or any((base / place).exists() for base in there):
+        for library in interpreter.libraries(program, root):
+            if any((base / library.place).exists() for base in there):
                 continue
-            (root / place).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(library.resolve(), root / place)
+            (root / library.place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(library.file.resolve(), root / library.place)
+            _record(root, interpreter, [library.file])
+
+
+def _record(root: Path, interpreter: Interpreter, files: Iterable[Path]) -> None:
+    """Record the Debian packages of these files in the image."""
+    debian.record({owner.name: owner for file in files if (owner := interpreter.owner(file))}.values(), root)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, nargs="?", help="the archive to write")
-    wanted = parser.parse_args().out
+    parser.add_argument("--all", action="store_true", help="for amd64 and arm64; needs OUT")
+    given = parser.parse_args()
+    if given.all and not given.out:
+        parser.error("--all needs a file name for the archive: image.py OUT --all")
+    if given.out and (given.out.is_dir() or not given.out.absolute().parent.is_dir()):
+        parser.error(f"{given.out} is not a file in an existing folder; name one, such as dist/image.tar")
+    write = build_for_all if given.all else build
     try:
-        out = build(wanted.resolve()) if wanted else kept()
+        out = write(given.out.resolve()) if given.out else kept()
     except built.UnavailableError as problem:
         sys.exit(f"dayfly: {problem}")
     sys.stdout.write(f"{NAME} ({out.stat().st_size >> 20} MiB) is in\n{out}\n")

@@ -53,7 +53,10 @@ def pack(folder: Path) -> list[Path]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    for path in pack(parser.parse_args().folder):
+    folder = parser.parse_args().folder
+    if folder.exists() and not folder.is_dir():
+        parser.error(f"{folder} is not a folder; choose another one")
+    for path in pack(folder):
         sys.stdout.write(f"{path}\n")
 
 

@@ -15,7 +15,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from dayfly.client import Client, DayflyError, Exit
+from dayfly.client import Client, DayflyError, Exit, files
+from dayfly.spec.errors import SpecError
 
 VARIABLE = "@{pr}"
 PAGE_SIZE = 100
@@ -35,11 +36,20 @@ class Inputs:
     def read(cls) -> "Inputs":
         """Return the inputs of the environment."""
         given = os.environ
+        for name, variable in {"url": "DAYFLY_URL", "api-key": "DAYFLY_API_KEY"}.items():
+            if not given[variable]:
+                sys.exit(
+                    f"input {name}: it is empty; jobs for pull requests from forks have no secrets of the repository"
+                )
         if VARIABLE not in given["PREVIEW_NAME"]:
             sys.exit(f"input name: {given['PREVIEW_NAME']!r} lacks {VARIABLE}; all pull requests would share a sandbox")
         variables = [line.strip() for line in given["PREVIEW_SET"].splitlines() if line.strip()]
-        comments = given["PREVIEW_COMMENT"].lower() == "true"
-        return cls(given["PREVIEW_FILE"], given["PREVIEW_NAME"], variables, given["PREVIEW_TIMEOUT"], comments)
+        comments = given["PREVIEW_COMMENT"].lower()
+        if comments not in ("true", "false"):
+            sys.exit(f"input comment: {given['PREVIEW_COMMENT']!r} is neither true nor false")
+        return cls(
+            given["PREVIEW_FILE"], given["PREVIEW_NAME"], variables, given["PREVIEW_TIMEOUT"], comments == "true"
+        )
 
     def sandbox(self, number: int) -> str:
         """Return the name of the sandbox of a pull request."""
@@ -52,6 +62,14 @@ class Inputs:
         return int(found) if found.isascii() and found.isdecimal() and self.sandbox(int(found)) == sandbox else None
 
 
+class GitHubError(Exception):
+    """GitHub refuses a request, or does not answer. The message has the remedy."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class GitHub:
     """The REST API of GitHub for one repository."""
 
@@ -62,22 +80,37 @@ class GitHub:
         """Send a request; `path` is below the repository.
 
         Raises:
-            urllib.error.HTTPError: GitHub refuses it.
+            GitHubError: GitHub refuses it, or does not answer.
         """
         headers = {"Authorization": f"Bearer {os.environ['PREVIEW_TOKEN']}", "Accept": "application/vnd.github+json"}
         data = None if body is None else json.dumps(body).encode()
         sent = urllib.request.Request(f"{self._repository}/{path}", data, headers, method=method)
-        with urllib.request.urlopen(sent, timeout=30) as answer:
-            return json.load(answer)
+        try:
+            with urllib.request.urlopen(sent, timeout=30) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            need = "read" if method == "GET" else "write, or set the input comment to false"
+            advice = f"give the job the permission pull-requests: {need}"
+            raise GitHubError(
+                f"GitHub refuses {method} {path} ({error.code} {error.reason}); {advice}", error.code
+            ) from None
+        except OSError as error:
+            raise GitHubError(f"GitHub does not answer {method} {path} ({error}); run the job again") from None
 
     def is_open(self, number: int) -> bool:
-        """Return whether a pull request is open."""
+        """Return whether a pull request is open.
+
+        Raises:
+            GitHubError: the token may not read pull requests. In a private repository, GitHub then reports that
+                there is no such pull request, and no such list.
+        """
         try:
             return bool(self.request("GET", f"pulls/{number}")["state"] == "open")
-        except urllib.error.HTTPError as error:
-            if error.code == 404:
-                return False
-            raise
+        except GitHubError as error:
+            if error.status != 404:
+                raise
+            self.request("GET", "pulls?per_page=1")
+            return False
 
     def comment(self, number: int, marker: str, text: str) -> None:
         """Write the comment with this marker, or change it."""
@@ -101,7 +134,12 @@ def dayfly(*arguments: str) -> int:
 def create(inputs: Inputs, number: int) -> tuple[int, str]:
     """Create or update the sandbox; return the exit code and the text of the comment."""
     name = inputs.sandbox(number)
-    sets = [word for each in [f"pr={number}", *inputs.variables] for word in ("--set", each)]
+    values = [f"pr={number}", *inputs.variables]
+    if (named := name_in_file(inputs.file, values)) not in ("", name):
+        problem = f"the file names the sandbox {named!r}, and the input name is {inputs.name}; both must be the same"
+        sys.stdout.write(f"::error::{inputs.file}: {problem}\n")
+        return Exit.USAGE, f"Sandbox `{name}` was not created; see the log of this job."
+    sets = [word for each in values for word in ("--set", each)]
     code = dayfly("sandbox", "apply", "-f", inputs.file, *sets, "--timeout", inputs.timeout)
     with Client() as client:
         try:
@@ -113,6 +151,14 @@ def create(inputs: Inputs, number: int) -> tuple[int, str]:
     table = "\n".join(["", "| endpoint | address |", "|---|---|", *rows]) if rows else ""
     state = "is ready" if found.status.ready else "is not ready"
     return code, f"Sandbox `{name}` {state}: {as_text(found.status.message)}\n{table}"
+
+
+def name_in_file(file: str, values: list[str]) -> str:
+    """Return the name of the sandbox in a file; empty if the file is invalid, which `dayfly sandbox apply` reports."""
+    try:
+        return files.read_names([file], values, "Sandbox")[0]
+    except (SpecError, DayflyError, IndexError):
+        return ""
 
 
 def delete(inputs: Inputs, number: int) -> tuple[int, str]:
@@ -160,4 +206,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except (DayflyError, GitHubError) as fault:
+        sys.exit(f"::error::{fault}")

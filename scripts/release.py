@@ -5,7 +5,7 @@
     scripts/release.py dist/release --ref HEAD   # a rehearsal with any commit
 
 It writes wheel, sdist, image, chart, manifests, docs, changes, bills of materials, licences, and SHA256SUMS of all.
-The image is that of this machine's architecture and Python. Run `make release` on the other architecture for its image.
+The image is for amd64 and arm64, with Debian's Python (deploy/image.py).
 """
 
 import argparse
@@ -23,7 +23,6 @@ sys.path.insert(0, str(ROOT))
 
 from scripts import archives, sbom  # noqa: E402 - found beside this script
 
-MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 SUMS = "SHA256SUMS"
 # Files of deploy/ for administrators without a checkout; uninstall.sh needs the folders.
 MANIFESTS = (
@@ -47,8 +46,8 @@ def build(ref: str, out: Path) -> None:
         os.environ["SOURCE_DATE_EPOCH"] = born
         version = _version(source)
         _packages(source, out)
-        image = out / f"dayfly-{version}-image-{MACHINES[os.uname().machine]}.tar"
-        _run(sys.executable, str(source / "deploy" / "image.py"), str(image))
+        image = out / f"dayfly-{version}-image.tar"
+        _run(sys.executable, str(source / "deploy" / "image.py"), str(image), "--all")
         _run(sys.executable, str(source / "scripts" / "chart.py"), str(out))
         _documents(source, out, version)
         _inventories(source, out, version, image)
@@ -89,7 +88,7 @@ def _inventories(source: Path, out: Path, version: str, image: Path) -> None:
     """Write the bills of materials of wheel, image and chart, and the licences of what they contain."""
     page = sbom.page_packages(json.loads((source / "page" / "package-lock.json").read_text()))
     runner = [sbom.Package("generic", "musl", "", "MIT")]  # linked into the runner programs by its compiler
-    image_packages = [*sbom.python_packages(image), *sbom.system_packages(image)]
+    image_packages = sbom.image_packages(image)
     parts = {
         "wheel": ([*runner, *page], sbom.locked((source / "requirements" / "run.txt").read_text())),
         "image": ([*image_packages, *runner, *page], []),
@@ -120,7 +119,7 @@ def _version(source: Path) -> str:
 
 
 def _commit(ref: str) -> str:
-    return _output("git", "-C", str(ROOT), "rev-parse", "--verify", f"{ref}^{{commit}}")
+    return _output("git", "-C", str(ROOT), "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
 
 
 def _run(*command: str) -> None:
@@ -137,8 +136,8 @@ def main() -> None:
     parser.add_argument("--ref", help="a commit; by default the tag of the version")
     given = parser.parse_args()
     out = given.folder.resolve()
-    if out.exists() and any(out.iterdir()):
-        sys.exit(f"dayfly: {out} is not empty; remove it or choose another folder")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        sys.exit(f"dayfly: {out} is not an empty folder; remove it or choose another folder")
     ref = given.ref or f"v{_version(ROOT)}"
     try:
         _commit(ref)

@@ -4,13 +4,13 @@ import dataclasses
 import email
 import io
 import json
-import platform
 import re
-import subprocess
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from deploy import debian
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,12 +22,14 @@ class Package:
     version: str
     licence: str = ""
     texts: tuple[str, ...] = ()
+    architecture: str = ""
 
     @property
     def purl(self) -> str:
         """The package URL, which identifies it."""
         version = f"@{self.version}" if self.version else ""
-        return f"pkg:{self.ecosystem}/{self.name.replace('@', '%40')}{version}"
+        architecture = f"?arch={self.architecture}" if self.architecture else ""
+        return f"pkg:{self.ecosystem}/{self.name.replace('@', '%40')}{version}{architecture}"
 
 
 def page_packages(lock: Mapping[str, Any]) -> list[Package]:
@@ -44,53 +46,29 @@ def locked(requirements: str) -> list[Package]:
     return [Package("pypi", *found) for found in re.findall(r"^([\w.-]+)==([\w.+!-]+)", requirements, re.MULTILINE)]
 
 
-def python_packages(image: Path) -> list[Package]:
-    """Return the Python packages in the layers of an OCI archive, and Python itself, with their licences."""
-    return sorted({each for files in _opened_layers(image) for each in _installed(files)}, key=lambda each: each.purl)
-
-
-def system_packages(image: Path) -> list[Package]:
-    """Return the Debian packages of this machine whose libraries deploy/image.py has copied into an image.
-
-    A library of another system is listed by its name.
-    """
-    names = [name for files in _opened_layers(image) for name in files.getnames()]
-    libraries = [name for name in names if name.startswith(("lib/", "lib64/", "usr/lib/")) and ".so" in name]
-    return sorted({_debian_package(name) for name in libraries}, key=lambda each: each.purl)
-
-
-def _debian_package(library: str) -> Package:
-    path = Path("/", library)
-    for candidate in (path, path.resolve(), Path("/usr", library)):
-        owner = _output("dpkg-query", "-S", str(candidate)).partition(":")[0]
-        if owner:
-            version = _output("dpkg-query", "-W", "-f", "${Version}\n", owner).partition("\n")[0]
-            copyright_ = Path("/usr/share/doc", owner, "copyright")
-            texts = (copyright_.read_text(),) if copyright_.exists() else ()
-            return Package("deb", f"debian/{owner}", version, "see its text" if texts else "", texts)
-    return Package("generic", path.name, "")
-
-
-def _output(*command: str) -> str:
-    """Return the output of a command; empty if it failed or is missing."""
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    except FileNotFoundError:
-        return ""
+def image_packages(image: Path) -> list[Package]:
+    """Return the Python packages in the layers of an OCI archive, and the Debian packages that it names."""
+    found = {each.purl: each for files in _opened_layers(image) for each in _installed(files)}
+    return sorted(found.values(), key=lambda each: each.purl)
 
 
 def _opened_layers(image: Path) -> Iterator[tarfile.TarFile]:
     with tarfile.open(image) as archive:
-        for layer in _layers(archive):
-            with tarfile.open(fileobj=layer) as files:
+        for digest in sorted(set(_layers(archive, json.loads(_read(archive, "index.json"))))):
+            with tarfile.open(fileobj=io.BytesIO(_read(archive, _blob(digest)))) as files:
                 yield files
 
 
-def _layers(archive: tarfile.TarFile) -> list[io.BytesIO]:
-    index = json.loads(_read(archive, "index.json"))
-    blob = "blobs/" + index["manifests"][0]["digest"].replace(":", "/")
-    manifest = json.loads(_read(archive, blob))
-    return [io.BytesIO(_read(archive, "blobs/" + each["digest"].replace(":", "/"))) for each in manifest["layers"]]
+def _layers(archive: tarfile.TarFile, document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the digests of the layers of a manifest, or of all manifests of an index."""
+    for each in document.get("layers", []):
+        yield each["digest"]
+    for each in document.get("manifests", []):
+        yield from _layers(archive, json.loads(_read(archive, _blob(each["digest"]))))
+
+
+def _blob(digest: str) -> str:
+    return "blobs/" + digest.replace(":", "/")
 
 
 def _read(archive: tarfile.TarFile, name: str) -> bytes:
@@ -101,7 +79,7 @@ def _read(archive: tarfile.TarFile, name: str) -> bytes:
 
 def _installed(files: tarfile.TarFile) -> list[Package]:
     names = [entry.name for entry in files.getmembers() if entry.isfile()]
-    found = []
+    found = [_debian_package(files, name, names) for name in names if name.startswith(f"{debian.RECORDS}/")]
     for name in names:
         folder, _, last = name.rpartition("/")
         if last == "METADATA" and folder.endswith(".dist-info"):
@@ -116,11 +94,15 @@ def _installed(files: tarfile.TarFile) -> list[Package]:
                     tuple(_read(files, each).decode(errors="replace") for each in texts),
                 )
             )
-        elif re.fullmatch(r"usr/local/lib/python3\.\d+/LICENSE\.txt", name):
-            found.append(
-                Package("generic", "python", platform.python_version(), "PSF-2.0", (_read(files, name).decode(),))
-            )
     return found
+
+
+def _debian_package(files: tarfile.TarFile, record: str, names: Collection[str]) -> Package:
+    fields = email.message_from_bytes(_read(files, record))
+    licences = f"{debian.DOCS}/{fields['Package']}/copyright"
+    texts = (_read(files, licences).decode(errors="replace"),) if licences in names else ()
+    name = f"debian/{fields['Package']}"
+    return Package("deb", name, fields["Version"], "see its text" if texts else "", texts, fields["Architecture"])
 
 
 def _is_licence(path: str) -> bool:

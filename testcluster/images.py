@@ -18,10 +18,11 @@ from testcluster import components
 
 SHELL = "dayfly.test/shell:1"
 BUSYBOX = Path("/bin/busybox")
+_INDEX = "application/vnd.oci.image.index.v1+json"
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _CONFIG = "application/vnd.oci.image.config.v1+json"
 _LAYER = "application/vnd.oci.image.layer.v1.tar"
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # each machine of `uname -m`, as images and Debian name it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +35,15 @@ class Settings:
     folder: str = ""
 
 
+@dataclasses.dataclass(frozen=True)
+class Image:
+    """An image for one machine (`x86_64`, `aarch64`): its layers as folders, lower ones first."""
+
+    machine: str
+    layers: Sequence[Path]
+    settings: Settings
+
+
 def build(name: str, layers: Sequence[Path], settings: Settings, *, to: Path) -> Path:
     """Write an OCI archive for `Cluster.load` or `ctr images import`.
 
@@ -43,29 +53,19 @@ def build(name: str, layers: Sequence[Path], settings: Settings, *, to: Path) ->
         settings: entry point and other settings.
         to: the archive's path. The file is renamed into place when it is complete.
     """
+    return write(name, [Image(_machine(), layers, settings)], to=to)
+
+
+def write(name: str, found: Sequence[Image], *, to: Path) -> Path:
+    """Write an OCI archive. Images for several machines are in an index, from which each machine takes its own."""
     with readable(), tempfile.TemporaryDirectory(dir=to.parent) as scratch:
         blobs = Path(scratch, "blobs", "sha256")
         blobs.mkdir(parents=True)
-        packed = [_pack(layer, blobs) for layer in layers]
-        config = {
-            "architecture": _ARCHITECTURES[_machine()],
-            "os": "linux",
-            "config": {
-                "Entrypoint": list(settings.entrypoint),
-                "Env": [f"{key}={value}" for key, value in settings.environment.items()],
-                "User": settings.user,
-                "WorkingDir": settings.folder,
-            },
-            "rootfs": {"type": "layers", "diff_ids": [layer["digest"] for layer in packed]},
-        }
-        manifest = {
-            "schemaVersion": 2,
-            "mediaType": _MANIFEST,
-            "config": _store(config, _CONFIG, blobs),
-            "layers": packed,
-        }
-        named = _store(manifest, _MANIFEST, blobs) | {"annotations": {"io.containerd.image.name": name}}
-        Path(scratch, "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [named]}))
+        manifests = [_manifest(each, blobs) for each in found]
+        if len(found) > 1:
+            manifests = [_store({"schemaVersion": 2, "mediaType": _INDEX, "manifests": manifests}, _INDEX, blobs)]
+        manifests[0]["annotations"] = {"io.containerd.image.name": name}
+        Path(scratch, "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": manifests}))
         Path(scratch, "oci-layout").write_text(json.dumps({"imageLayoutVersion": "1.0.0"}))
         part = to.with_name(f"{to.name}.part")
         with tarfile.open(part, "w") as archive:
@@ -73,6 +73,29 @@ def build(name: str, layers: Sequence[Path], settings: Settings, *, to: Path) ->
                 archive.add(Path(scratch, path), path, filter=_without_time)
         part.rename(to)
     return to
+
+
+def _manifest(image: Image, blobs: Path) -> dict[str, Any]:
+    """Store the manifest of an image and all that it refers to; return its descriptor."""
+    packed = [_pack(layer, blobs) for layer in image.layers]
+    platform = {"architecture": ARCHITECTURES[image.machine], "os": "linux"}
+    config = {
+        **platform,
+        "config": {
+            "Entrypoint": list(image.settings.entrypoint),
+            "Env": [f"{key}={value}" for key, value in image.settings.environment.items()],
+            "User": image.settings.user,
+            "WorkingDir": image.settings.folder,
+        },
+        "rootfs": {"type": "layers", "diff_ids": [layer["digest"] for layer in packed]},
+    }
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": _MANIFEST,
+        "config": _store(config, _CONFIG, blobs),
+        "layers": packed,
+    }
+    return _store(manifest, _MANIFEST, blobs) | {"platform": platform}
 
 
 def pause() -> Path:

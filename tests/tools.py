@@ -9,6 +9,7 @@ skipped, or fail in CI. The time limit of a test starts after its programs are b
 
 import contextlib
 import functools
+import platform
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-from testcluster import build  # noqa: E402 - the path comes first
+from deploy.image import layers  # noqa: E402 - the path comes first
+from testcluster import build, images  # noqa: E402 - the path comes first
 from tests.examples import external_services, servers  # noqa: E402 - the path comes first
 from tests.selection import SELECTION  # noqa: E402 - the path comes first
 from tests.server import sdk_environment  # noqa: E402 - the path comes first
@@ -56,6 +58,12 @@ def image() -> None:
     subprocess.run([sys.executable, ROOT / "deploy" / "image.py"], check=True, stdout=subprocess.DEVNULL)
 
 
+def other_image() -> None:
+    """Build Python and the dependencies for the architecture that this machine does not have."""
+    for machine in images.ARCHITECTURES.keys() - {platform.machine()}:
+        layers(machine)
+
+
 def runner() -> None:
     """Fetch the C compiler and build the runner for both architectures."""
     with tempfile.TemporaryDirectory() as folder:
@@ -84,6 +92,7 @@ TOOLS: dict[str, Callable[[], object]] = {
         health,
         runner,
         image,
+        other_image,
         sdk,
         page,
         external_services.versitygw,

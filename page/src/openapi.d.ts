@@ -2482,6 +2482,11 @@ export interface components {
              * @default []
              */
             units?: string[];
+            /**
+             * @description Published plugins of its resources, like `db@1.2.3`.
+             * @default []
+             */
+            plugins?: string[];
         };
         /**
          * Error
@@ -5533,6 +5538,8 @@ export interface operations {
                 before?: number;
                 /** @description The maximum number of sandboxes, at most 1000; by default 200. */
                 limit?: number;
+                /** @description Only sandboxes with a resource of this plugin, in any version. */
+                plugin?: string;
             };
             header?: never;
             path: {

@@ -4,6 +4,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { orgPath, plainCluster } from "./api";
 import { GraphView } from "./graph";
 import { useQuery } from "./live";
+import { PastRuns } from "./past-runs";
 import { stepUnits, params, plan, type PluginSpec, type Step } from "./plugin-model";
 import { href, type Place } from "./router";
 import { Table } from "./table";
@@ -120,6 +121,7 @@ function OnePlugin({ name, plugin, all, fault, chosen }: OneProps): JSX.Element 
           ) : (
             <p class="aside">Not in use.</p>
           )}
+          {!plainCluster() && <PastRuns plugin={bare} />}
           <ReadmeOf name={name} />
         </>
       )}

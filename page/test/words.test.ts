@@ -3,6 +3,7 @@ import { fromHistory, MARKS, place, rows, scale, sinceBegin, total } from "../sr
 import { part } from "../src/api";
 import { causeOf } from "../src/cause";
 import { howEnded, mergeEnded } from "../src/ended";
+import { summarize } from "../src/past-runs";
 import { countTones, matches, parse, sorted, toneOf, withTone } from "../src/filter";
 import { matchText, shown } from "../src/match";
 import { labelColumns } from "../src/label-columns";
@@ -45,6 +46,19 @@ describe("what has ended", () => {
     expect(word({ abandoned: true, failed: true, reason: "Expired" })).toBe("abandoned");
     expect(word({ failed: true, reason: "Expired" })).toBe("failed");
     expect(["Expired", "LeaseExpired", "Deleted", ""].map((reason) => word({ reason }))).toEqual(["expired", "expired", "clean", "clean"]);
+  });
+
+  test("is counted by its end, worst first", () => {
+    const clean = (count: number): Ended[] => Array(count).fill({});
+    expect(summarize([{ failed: true } as Ended, ...clean(2)], 60)).toBe("3: 1 failed, 2 clean.");
+    expect(summarize(clean(60), 60)).toBe("The last 60: 60 clean.");
+  });
+
+  test("shows a trend if the halves differ", () => {
+    const [clean, failed] = [{} as Ended, { failed: true } as Ended];
+    const newestFirst = [failed, failed, clean, clean, clean, clean, clean, clean, clean, failed];
+    expect(summarize(newestFirst, 60)).toBe("10: 3 failed, 7 clean. Of the newest 5, 2 went wrong; of the 5 oldest, 1.");
+    expect(summarize([failed, ...newestFirst.slice(2)], 60)).toBe("9: 2 failed, 7 clean.");
   });
 
   test("has no gap that nobody is told of", () => {

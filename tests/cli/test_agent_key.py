@@ -39,7 +39,10 @@ def test_key_create_refuses_incomplete_limits(served: Cli):
     before = served("key", "list").out
     refused(served("key", "create", "bot", "--role", "agent"), 2, "needs --owner, --plugin and --budget")
     refused(served("key", "create", "bot", "--owner", "ada"), 2, "limits are only for --role agent")
+    refused(served("key", "create", "bot", *LIMITS, "--budget", "0"), 2, "--budget: must be a whole number from 1 to")
+    refused(served("key", "create", "bot", *LIMITS, "--plugin", "db@v1"), 2, '"v1" matches no version; write a number')
+    refused(served("key", "create", "bot", *LIMITS, "--plugin", "db@"), 2, "--plugin: ")
     refused(served("key", "create", "bot", *LIMITS, "--param", "size=s"), 2, "write PLUGIN.PARAM=PATTERN")
     refused(served("key", "create", "bot", *LIMITS, "--param", "other.size=s"), 2, "write PLUGIN.PARAM=PATTERN")
-    refused(served("key", "create", "bot", *LIMITS, "--max-ttl", "1y"), 2, "limits.maxTtl")
+    refused(served("key", "create", "bot", *LIMITS, "--max-ttl", "1y"), 2, '--max-ttl: "1y" is not a time to live')
     assert served("key", "list").out == before

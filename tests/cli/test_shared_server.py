@@ -171,7 +171,9 @@ def test_audit_verify_prints_its_head_as_json(cli):
         (("sandbox", "list", "--server", "none"), 3, 'no server "none" is known here'),
         (("get", "--server", "none", "--context", "c"), 2, "cannot be combined"),
         (("audit", "--since", "7"), 2, "use a head that --verify has printed"),
-        (("key", "create", "ci", "--expires", "0"), 2, "--expires must be at least 1s"),
+        (("key", "create", "ci", "--expires", "0s"), 2, "--expires must be at least 1s"),
+        (("key", "create", "ci", "--expires", "30"), 2, "'30' has no unit"),
+        (("mcp", "--lease", "0"), 2, "--lease must be at least 1s"),
     ],
 )
 def test_bad_server_arguments_are_explained_without_secrets(cli, capfd, monkeypatch, arguments, code, says):

@@ -45,7 +45,13 @@ def test_sandboxes_resources_plugins_and_versions(served: Cli, journal: Path):
 
 @pytest.mark.parametrize(
     ("words", "meant"),
-    [("snadbox list", "sandbox"), ("sandbox extnd", "extend"), ("plugins", "plugin"), ("histroy", "history")],
+    [
+        ("pool scale db 5", "apply -f FILE"),
+        ("snadbox list", "sandbox"),
+        ("sandbox extnd", "extend"),
+        ("plugins", "plugin"),
+        ("histroy", "history"),
+    ],
 )
 def test_commands(cli: Cli, words: str, meant: str):
     refused(cli(*words.split()), 2, "id you mean", meant, "--help")

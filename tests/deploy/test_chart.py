@@ -96,7 +96,7 @@ def test_values_reach_the_pods_of_their_part(rendered):
         "quota": {"steps": 7},
         "operator": {
             "replicas": 3,
-            "env": {"DAYFLY_STEPS": "40", "DAYFLY_STATE_PORT": "9443"},
+            "env": {"DAYFLY_STEPS": 40, "DAYFLY_STATE_PORT": "9443"},
             "args": ["--verbose"],
             "resources": {"limits": {"memory": "1Gi"}},
             "nodeSelector": {"pool": "system"},
@@ -151,7 +151,7 @@ def test_namespace_of_the_release_is_not_part_of_it(helm, packed):
         "operator.replicas=0",
         "image.digest=sha256:1",
         "image.pullPolicy=Sometimes",
-        "operator.env.A=1",
+        "operator.env.A=1000000",
         "extra=1",
         "operator.enabled=false,routeServer.enabled=true",
     ],

@@ -54,6 +54,15 @@ def test_pip_that_fails_is_one_line_and_no_traceback(image, monkeypatch, tmp_pat
         image.main()
 
 
+@pytest.mark.parametrize("out", [".", "none/image.tar"])
+def test_path_of_no_file_is_refused_before_the_build(image, monkeypatch, tmp_path, capsys, out):
+    monkeypatch.setattr(sys, "argv", ["image.py", str(tmp_path / out)])
+    with pytest.raises(SystemExit):
+        image.main()
+    assert "is not a file in an existing folder; name one" in capsys.readouterr().err
+    assert list(tmp_path.glob("cache/*")) == []
+
+
 def test_the_archive_is_written_where_one_says(image, monkeypatch, tmp_path, capsys):
     """`make image` writes to the given path; tests load the cached archive."""
     wanted = tmp_path / "operator.tar"

@@ -10,7 +10,10 @@ import tarfile
 
 import pytest
 from scripts import archives, release, sbom
+from testcluster import images
 from tests.policy.apiserver import ROOT
+
+from deploy import debian, elf
 
 METADATA = """\
 Metadata-Version: 2.4
@@ -40,8 +43,27 @@ def image(tmp_path, **files):
 def test_licence_of_a_package_is_that_of_its_metadata(tmp_path, more, licence):
     folder = "site__thing-1.2.dist-info"
     files = {f"{folder}__METADATA": METADATA.format(more=more), f"{folder}__licenses__LICENSE.txt": "text"}
-    (found,) = sbom.python_packages(image(tmp_path, **files))
+    (found,) = sbom.image_packages(image(tmp_path, **files))
     assert found == sbom.Package("pypi", "thing", "1.2", licence, ("text",))
+
+
+def test_debian_packages_are_those_that_the_image_names(tmp_path):
+    fields = "Package: libc6\nArchitecture: arm64\nVersion: 2.36-9\nDescription: C\n"
+    record, licences = f"{debian.RECORDS}/libc6", f"{debian.DOCS}/libc6/copyright"
+    (found,) = sbom.image_packages(image(tmp_path, **{record: fields, licences: "text"}))
+    assert found == sbom.Package("deb", "debian/libc6", "2.36-9", "see its text", ("text",), "arm64")
+    assert found.purl == "pkg:deb/debian/libc6@2.36-9?arch=arm64"
+
+
+def test_packages_of_an_index_are_those_of_all_images(tmp_path):
+    made = []
+    for machine, version in {"x86_64": "1", "aarch64": "2"}.items():
+        path = tmp_path / machine / "a.dist-info" / "METADATA"
+        path.parent.mkdir(parents=True)
+        path.write_text(f"Metadata-Version: 2.4\nName: a\nVersion: {version}\n")
+        made.append(images.Image(machine, [tmp_path / machine], images.Settings()))
+    found = sbom.image_packages(images.write("dayfly.test/a:1", made, to=tmp_path / "image.tar"))
+    assert [each.purl for each in found] == ["pkg:pypi/a@1", "pkg:pypi/a@2"]
 
 
 def test_page_packages_are_those_of_the_bundle():
@@ -89,7 +111,29 @@ def test_refused_release_writes_nothing(tmp_path):
     assert not (tmp_path / "out").exists()
     (tmp_path / "file").touch()
     assert run(tmp_path, "--ref", "HEAD").returncode == 1
+    ended = run(tmp_path / "file", "--ref", "HEAD")
+    assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
+    assert "is not an empty folder; remove it or choose another" in ended.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def machines_of_native_code(image):
+    """Return, for each image of an archive, the machines of its programs and libraries, except the runners."""
+    with tarfile.open(image) as archive:
+
+        def read(digest):
+            return archive.extractfile(f"blobs/{digest.replace(':', '/')}").read()
+
+        (index,) = json.load(archive.extractfile("index.json"))["manifests"]
+        found = {}
+        for each in json.loads(read(index["digest"]))["manifests"]:
+            machines = found.setdefault(each["platform"]["architecture"], set())
+            for layer in json.loads(read(each["digest"]))["layers"]:
+                with tarfile.open(fileobj=io.BytesIO(read(layer["digest"]))) as files:
+                    own = [entry for entry in files if entry.isfile() and "/dayfly/runners/" not in entry.name]
+                    programs = [elf.parse(files.extractfile(entry).read()) for entry in own]
+                    machines |= {program.machine for program in programs if program}
+        return found
 
 
 @pytest.mark.proof
@@ -104,11 +148,13 @@ def test_two_builds_of_a_commit_have_the_same_bytes(tmp_path):
         sums.append(ended.stdout)
     assert sums[0] == sums[1]
     names = {line.split()[1] for line in sums[0].splitlines()}
-    assert {re.sub(r"-\d+\.\d+\.\d+|-(amd|arm)64", "", name) for name in names} == {
+    assert {re.sub(r"-\d+\.\d+\.\d+", "", name) for name in names} == {
         *("dayfly-py3-none-any.whl", "dayfly.tar.gz", "dayfly-image.tar", "dayfly.tgz", "dayfly-chart.tar"),
         *("dayfly-manifests.tgz", "dayfly-docs.tgz", "dayfly-wheel.cdx.json", "dayfly-image.cdx.json"),
         *("dayfly-chart.cdx.json", "dayfly-licences.txt", "CHANGES.md", "install.yaml"),
     }
+    (path,) = (tmp_path / "1").glob("*-image.tar")
+    assert machines_of_native_code(path) == {"amd64": {"x86_64"}, "arm64": {"aarch64"}}
     (path,) = (tmp_path / "1").glob("*-image.cdx.json")
     components = json.loads(path.read_text())["components"]
     assert [each["purl"] for each in components if "licenses" not in each] == []

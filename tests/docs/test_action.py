@@ -41,18 +41,27 @@ class GitHub(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Requests)
         self.comments = {}
         self.tokens = set()
+        self.readable = self.writable = True
 
 
 class Requests(BaseHTTPRequestHandler):
     def do_GET(self):
         self.server.tokens.add(self.headers["Authorization"])
         path = self.path.removeprefix("/repos/team/shop/").partition("?")[0]
-        if found := re.fullmatch(r"pulls/(\d+)", path):
+        if not self.server.readable:
+            self.send(404, {"message": "Not Found"})
+        elif path == "pulls":
+            self.send(200, [])
+        elif found := re.fullmatch(r"pulls/(\d+)", path):
             self.send(200 if found[1] in "78" else 404, {"state": "open" if found[1] == "7" else "closed"})
         else:
             self.send(200, [{"id": key, "body": body} for key, body in self.server.comments.items()])
 
     def do_POST(self):
+        if not self.server.writable:
+            self.body()
+            self.send(403, {"message": "Resource not accessible by integration"})
+            return
         self.server.comments[len(self.server.comments) + 1] = self.body()
         self.send(201, {})
 
@@ -170,12 +179,52 @@ def test_schedule_deletes_leftovers_and_fails(act, github):
     assert act({"schedule": "0 3 * * *"})[0].returncode == 0
 
 
+OPENED = {"action": "opened", "pull_request": {"number": 7}}
+
+
 @pytest.mark.slow
-def test_name_without_the_number_is_refused(act):
-    ended, _ = act({"action": "opened", "pull_request": {"number": 7}}, name="preview")
-    assert ended.returncode != 0
-    assert "input name" in ended.stderr
-    assert names(act) == set()
+def test_invalid_inputs_create_nothing(act):
+    for given, problem in [
+        ({"name": "preview"}, "input name"),
+        ({"name": "shop-@{pr}"}, "preview.yaml: the file names the sandbox 'pr-7', and the input name is shop-@{pr}"),
+        ({"url": ""}, "input url: it is empty"),
+        ({"api-key": ""}, "input api-key: it is empty; jobs for pull requests from forks"),
+        ({"comment": "yes"}, "input comment: 'yes' is neither true nor false"),
+        ({"file": "none.yaml"}, "none.yaml"),
+        ({"timeout": "soon"}, "'soon' is not a duration"),
+    ]:
+        ended, _ = act(OPENED, **given)
+        assert ended.returncode != 0, given
+        assert problem in ended.stdout + ended.stderr, given
+        assert "Traceback" not in ended.stderr
+        assert names(act) == set()
+
+
+@pytest.mark.slow
+def test_sweep_without_access_to_pull_requests_deletes_nothing(act, github):
+    assert act(OPENED, comment="false")[0].returncode == 0
+    github.readable = False
+    ended, _ = act({"schedule": "0 3 * * *"})
+    assert ended.returncode == 1
+    assert "permission pull-requests: read" in ended.stderr
+    assert names(act) == {"pr-7"}
+
+
+@pytest.mark.slow
+def test_refused_comment_names_the_permission(act, github):
+    github.writable = False
+    ended, _ = act(OPENED)
+    assert ended.returncode == 1
+    assert "::error::GitHub refuses POST issues/7/comments (403" in ended.stderr
+    assert "pull-requests: write" in ended.stderr
+    assert names(act) == {"pr-7"}
+
+
+@pytest.mark.slow
+def test_wrong_key_is_an_error_without_traceback(act):
+    ended, _ = act({"schedule": "0 3 * * *"}, **{"api-key": "wrong"})
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("::error::")
 
 
 def test_action_scripts_contain_no_expressions():

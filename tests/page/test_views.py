@@ -152,6 +152,23 @@ def test_plugin_page_shows_a_graph_of_its_steps(world, enter):
         assert visit.axe() == []
 
 
+def test_plugin_page_shows_how_its_last_sandboxes_ended(world, host, enter):
+    world.put("sandboxes/plain", specs.sandbox())
+    uid = uid_of(host, "plain")
+    world.call("DELETE", "sandboxes/plain")
+    host.finish(uid)
+    assert world.call("GET", "sandboxes/plain").status == 404
+    with enter() as visit:
+        page = visit.page
+        visit.open("/page/plugins/db", ".past li")
+        assert page.locator("p:has(+ .past)").inner_text() == "1: 1 clean."
+        mark = page.locator(".past a")
+        assert re.fullmatch(r"plain, db: clean, .*, lived .*", mark.get_attribute("title"))
+        assert visit.axe() == []
+        mark.click()
+        page.wait_for_selector(".standing .state:has-text('ended')")
+
+
 def test_unit_panel_shows_attempts_and_obstacles(world, enter):
     with enter() as visit:
         page = visit.page

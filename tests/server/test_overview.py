@@ -7,7 +7,7 @@ import functools
 import msgspec
 import pytest
 from tests.server import specs
-from tests.server.client import wait_for
+from tests.server.client import Client, wait_for
 
 from dayfly.link.host_state import HostState
 from dayfly.link.server_end import HostFailedError, Link, Links
@@ -266,6 +266,24 @@ def test_ended_sandboxes_are_listed_newest_first(client, host):
     assert client.call("GET", "ended-sandboxes?before=1").json == []
 
 
+def test_ended_sandboxes_of_a_plugin_are_selected_in_any_version(client, host):
+    for version in ("1.0.0", "2.0.0"):
+        client.put("resource-plugins/db", specs.plugin(f"db@{version}"))
+    client.put("resource-plugins/other", specs.plugin("other@1.0.0"))
+    for name, plugin in {"one": "db@1.0.0", "two": "db@2.0.0", "three": "other@1.0.0"}.items():
+        resource = {"name": "mydb", "plugin": plugin, "params": {"size": "small"}}
+        ended(client, host, name, spec=specs.sandbox(resources=[resource]))
+    ended(client, host, "empty")
+    found = {each["name"]: each["plugins"] for each in client.get("ended-sandboxes")}
+    assert found == {"one": ["db@1.0.0"], "two": ["db@2.0.0"], "three": ["other@1.0.0"], "empty": []}
+    assert [each["name"] for each in client.get("ended-sandboxes?plugin=db")] == ["two", "one"]
+    assert [each["name"] for each in client.get("ended-sandboxes?plugin=db&limit=1")] == ["two"]
+    assert client.get("ended-sandboxes?plugin=db@1.0.0") == []
+    made = client.call("POST", "keys", {"name": "ci", "role": "viewer", "scope": ["name:one"]}).json
+    scoped = Client(client.port, client.store, made["key"])
+    assert [each["name"] for each in scoped.get("ended-sandboxes?plugin=db")] == ["one"]
+
+
 def ended_row(client, host, name: str, report=None):
     """Delete a sandbox after its host has sent a report, and return its entry in the list of ended ones."""
     client.put(f"sandboxes/{name}", specs.sandbox())
@@ -362,10 +380,10 @@ def test_route_group_plan_and_outputs_work_like_a_sandbox(db, host):
     assert db.call("POST", "routegroups/none/reveal", {"unit": "announce", "output": "at"}).status == 404
 
 
-def ended(client, host, name, plural="sandboxes", *, abandoned=""):
+def ended(client, host, name, plural="sandboxes", *, spec=None, abandoned=""):
     """Create a run that has ended; return its UID."""
     if plural == "sandboxes":
-        client.put(f"sandboxes/{name}", specs.empty())
+        client.put(f"sandboxes/{name}", spec or specs.empty())
     else:
         client.put(f"routegroups/{name}", grouped())
     uid = next(uid for uid, offer in host.offers.items() if offer.name == name)

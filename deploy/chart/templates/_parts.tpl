@@ -25,7 +25,7 @@
 {{- range $variable := default list $container.env }}
 {{- if not (hasKey $values.env $variable.name) }}{{ $env = append $env $variable }}{{ end }}
 {{- end }}
-{{- range $name, $value := $values.env }}{{ $env = append $env (dict "name" $name "value" $value) }}{{ end }}
+{{- range $name, $value := $values.env }}{{ $env = append $env (dict "name" $name "value" (toString $value)) }}{{ end }}
 {{- with $env }}{{ $_ := set $container "env" . }}{{ end }}
 {{- with $values.resources }}{{ $_ := set $container "resources" . }}{{ end }}
 {{- $_ := set $container "volumeMounts" (concat $container.volumeMounts $values.volumeMounts) }}

@@ -31,6 +31,8 @@ _VERBS_OF_OTHER_TOOLS = {
     "pull": ("show",),
     "get": ("show",),
 }
+# Verbs of other tools that change an object by its file here.
+_VERBS_THAT_CHANGE_SPECS = frozenset({"apply", "create", "edit", "patch", "replace", "scale", "set"})
 _MIN_GUESSED = 5
 """The shortest word for which a similar command is suggested, in characters."""
 _NEVER_GUESSED = frozenset({"abandon", "delete", "down", "drain", "remove", "reset"})
@@ -79,7 +81,7 @@ class NounGroup(click.Group):
             if not close and (word := similar_command(wanted, _VERBS_OF_OTHER_TOOLS)):
                 close = self._meant(word) if self._meant(word) not in _NEVER_GUESSED else ""
             hint = f"; did you mean: {ctx.command_path} {close}" if close else ""
-            if wanted in ("apply", "create") and not close:
+            if wanted in _VERBS_THAT_CHANGE_SPECS and not close:
                 hint = "; did you mean: dayfly apply -f FILE"
             ctx.fail(f'no such command "{wanted}"{hint}')
         return super().resolve_command(ctx, args)

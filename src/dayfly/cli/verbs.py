@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found] # `signal` also creates enums, which takes as long as a request
 import contextlib
 import errno
 import gc
 import importlib
 import os
-import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -221,9 +221,9 @@ def _invoke(arguments: list[str]) -> int:
     """Invoke the verb. Return the exit code of its result, of an interrupt, of a closed pipe or of its error."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # both are text files
-    if hasattr(signal, "SIGCHLD") and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+    if hasattr(_signal, "SIGCHLD") and _signal.getsignal(_signal.SIGCHLD) == _signal.SIG_IGN:
         # The parent process ignored SIGCHLD. Then the kernel would discard the exit statuses of our children.
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
     if instruction := os.environ.get(COMPLETION):
         from click.shell_completion import shell_complete
 

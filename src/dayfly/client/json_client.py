@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode
 
@@ -55,7 +54,11 @@ class JsonClient:
     @property
     def flags(self) -> str:
         """Options that make a command use this server; empty or with a leading space."""
-        return f" --server {shlex.quote(self.address.name)}" if self.address.name else ""
+        if not self.address.name:
+            return ""
+        import shlex
+
+        return f" --server {shlex.quote(self.address.name)}"
 
     def org_path(self, *path: str) -> str:
         """Return the path of something in the organisation."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import click
@@ -11,9 +12,23 @@ from dayfly.cli.backends.lookup import see_if_not_found
 from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.command_classes import NounGroup
 from dayfly.cli.output import show
+from dayfly.client.errors import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+# The options for fields of the REST API, whose errors name the field.
+_OPTIONS = {
+    "owner": "--owner",
+    "plugins": "--plugin",
+    "plugin": "--plugin",
+    "params": "--param",
+    "maxSandboxes": "--max-sandboxes",
+    "maxResources": "--max-resources",
+    "maxTtl": "--max-ttl",
+    "budgetHours": "--budget",
+}
 
 
 @click.group("key", cls=NounGroup)
@@ -33,7 +48,7 @@ def command() -> None:
 )
 @click.option(
     "--expires",
-    type=options.Duration(),
+    type=options.Duration(needs_unit=True),
     metavar="DURATION",
     help="The lifetime of the key, such as 30d. By default, the key never expires.",
 )
@@ -96,7 +111,12 @@ def create(
         body["limits"] = _limits({key: value for key, value in given.items() if value is not None}, plugins, params)
     elif plugins or params or any(value is not None for value in given.values()):
         raise click.UsageError("limits are only for --role agent", click.get_current_context())
-    made = ServerClient.open().post("keys", body=body)
+    try:
+        made = ServerClient.open().post("keys", body=body)
+    except RefusedError as fault:
+        field = r"limits\.(?:plugins\[\d+\]\.)?(\w+)"
+        message = re.sub(field, lambda found: _OPTIONS.get(found[1], found[0]), fault.message)
+        raise RefusedError(fault.status, message, fault.advice, fault.request_id) from None
     if output:
         show.emit(made, output)
         return

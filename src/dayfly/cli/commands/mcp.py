@@ -12,6 +12,7 @@ from dayfly.client.address import START
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.client.home import Home
 
+_MIN_LEASE_S = 1
 _LISTEN = "127.0.0.1:7860"
 
 
@@ -41,6 +42,8 @@ def command(listen: str | None, lease: float, *, plain: bool) -> None:
     session; at its end all sandboxes of the session are deleted. Over HTTP, each request carries the key of its
     agent.
     """
+    if lease < _MIN_LEASE_S:
+        raise click.UsageError(f"--lease must be at least {_MIN_LEASE_S}s", click.get_current_context())
     try:
         from dayfly.cli.mcp import server
     except ImportError as error:
@@ -51,7 +54,7 @@ def command(listen: str | None, lease: float, *, plain: bool) -> None:
     if address is None:
         raise DayflyError(Exit.NO_SERVER, f"no server runs in {Home.find().path}", START)
     if listen is None:
-        asyncio.run(server.serve_stdio(address, max(int(lease), 1)))
+        asyncio.run(server.serve_stdio(address, int(lease)))
         return
     host, port = server_process.parse_address(listen, "--http")
     if not plain and not server_process.is_loopback(host):

@@ -33,6 +33,7 @@ HOUR_S = 3_600
 
 _ALLOWED_FIELDS = ("cluster", "description", "labels", "ttl", "resources")
 _ALLOWED_RESOURCE_FIELDS = ("name", "plugin", "params", "pool")
+_VERSION_BEGINS = frozenset("0123456789*?[")  # of a pattern that can match a version
 _LABEL_VALUE = re.compile(kube_names.LABEL_VALUE)
 
 
@@ -240,6 +241,9 @@ def _check_allowed(allowed: AllowedPlugin, keys: Path) -> None:
     name, at, version = allowed.plugin.partition("@")
     names.check("plugin", name, (*keys, "plugin"))
     if at:
+        if version[:1] not in _VERSION_BEGINS:
+            problem = f"{quote(version)} matches no version; write a number with wildcards, like {name}@1.*"
+            raise SpecError(problem, (*keys, "plugin"))
         Glob(version, (*keys, "plugin"))
     if len(allowed.params) > MAX_PARAMS:
         raise SpecError(f"has more than {MAX_PARAMS} params", (*keys, "params"))

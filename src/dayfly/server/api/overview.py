@@ -31,7 +31,7 @@ from dayfly.server.http.errors import RequestError
 from dayfly.server.http.forms import EndedRun
 from dayfly.server.http.handler import serve
 from dayfly.server.http.request_data import read_json, read_number, rfc3339
-from dayfly.server.records import leak_records, tombstones
+from dayfly.server.records import leak_records, resource_records, tombstones
 from dayfly.server.records.run_records import GROUPS, POOLS, read_page
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.run import EndRequest
@@ -202,15 +202,21 @@ class OverviewApi:
                     (self._unfinished.add if report.done < report.total else self._unfinished.discard)(row.uid)
 
     async def list_ended(self, request: Request) -> Any:
-        """Return the tombstones, the newest first; with `before` those that ended earlier (Unix milliseconds)."""
+        """Return the tombstones, the newest first.
+
+        `before` selects sandboxes that ended earlier (Unix milliseconds), and `plugin` those with a resource of that
+        plugin.
+        """
         before, limit = read_number(request, "before", 0, least=1), read_number(request, "limit", PAGE_SIZE, least=1)
         who = callers.get_caller(request)
-        found, abandoned = await self._store.for_org(who.org).read(
-            lambda rows: (
-                _read_ended(rows, ended_sandboxes, before, min(limit, 5 * PAGE_SIZE), who.scope),
-                _read_abandoned(rows),
-            )
-        )
+        plugin = request.query_params.get("plugin", "")
+
+        def read(rows: Rows) -> tuple[list[Any], dict[str, tuple[str, ...]], list[tuple[str, Any]]]:
+            found = _read_ended(rows, before, plugin, min(limit, 5 * PAGE_SIZE), who.scope)
+            plugins = resource_records.read_plugins(rows, {row.uid: row.ended_at for row in found})
+            return found, plugins, _read_abandoned(rows)
+
+        found, plugins, abandoned = await self._store.for_org(who.org).read(read)
         await self._query_ended(who.org, abandoned)
         return [
             describe_end(
@@ -223,6 +229,7 @@ class OverviewApi:
                     ended_at=rfc3339(row.ended_at),
                     failed=bool(row.failed),
                     abandoned=bool(row.abandoned),
+                    plugins=plugins.get(row.uid, ()),
                 ),
                 msgspec.json.decode(row.stop, type=EndRequest) if row.stop else None,
                 self._describe_ended(who.org, row.name, row),
@@ -283,11 +290,15 @@ def parse_output(body: Any) -> tuple[str, str]:
     return unit, output
 
 
-def _read_ended(rows: Rows, table: sa.Table, before: int, limit: int, scope: Scope) -> list[Any]:
-    """Return the newest tombstones in the scope."""
+def _read_ended(rows: Rows, before: int, plugin: str, limit: int, scope: Scope) -> list[Any]:
+    """Return the newest tombstones in the scope, of all sandboxes or of those with a resource of a plugin."""
+    table = ended_sandboxes
     query = rows.select(table).order_by(table.c.ended_at.desc(), table.c.uid)
     if before:
         query = query.where(table.c.ended_at < before)
+    if plugin:
+        since = now_ms() - tombstones.KEEP_MS
+        query = query.where(table.c.uid.in_(resource_records.select_users(rows, plugin, since)))
     if scope.is_whole:
         return list(rows.execute(query.limit(limit)))
     visible = (

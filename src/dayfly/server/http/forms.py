@@ -431,3 +431,4 @@ class EndedRun(Form):
     units: Annotated[
         tuple[str, ...], doc("IDs of the units of an abandoned sandbox that may have left something.")
     ] = ()
+    plugins: Annotated[tuple[str, ...], doc("Published plugins of its resources, like `db@1.2.3`.")] = ()

@@ -75,6 +75,7 @@ _VERSIONS = {"version": QueryParameter("string", "`latest` (the default) or `all
 _ENDED = {
     "before": QueryParameter("integer", "Only sandboxes that ended before this time, in Unix milliseconds."),
     "limit": QueryParameter("integer", "The maximum number of sandboxes, at most 1000; by default 200."),
+    "plugin": QueryParameter("string", "Only sandboxes with a resource of this plugin, in any version."),
 }
 _USAGE = {
     "by": QueryParameter("string", "Key of a label, `createdBy` (the default) or `cluster`."),

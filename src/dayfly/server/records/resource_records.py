@@ -6,7 +6,7 @@ Only resources of published plugins have a record.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dayfly.server.db.tables import ended_resources, sandbox_plugins, sandbox_usage, sandboxes
 from dayfly.server.records.usage import KEEP_MS
@@ -14,7 +14,9 @@ from dayfly.spec.identity import resource_id
 from dayfly.spec.scalars import semver
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from sqlalchemy import Select
 
     from dayfly.server.db.rows import Rows
 
@@ -52,6 +54,30 @@ def store(rows: Rows, resources: Sequence[LivingResource], now: int) -> None:
     """Store the resources of a sandbox that has ended; delete records that are older than 400 days."""
     rows.insert(ended_resources, [{**each._asdict(), "ended_at": now} for each in resources])
     rows.execute(rows.delete(ended_resources).where(ended_resources.c.ended_at < now - KEEP_MS))
+
+
+def read_plugins(rows: Rows, ends: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
+    """Return the published plugins of ended sandboxes, like `db@1.2.3`, by UID.
+
+    Args:
+        rows: The rows of their organisation.
+        ends: The end of each sandbox, by UID. Records have an index by this time, and none by UID.
+    """
+    if not ends:
+        return {}
+    table = ended_resources.c
+    period = table.ended_at.between(min(ends.values()), max(ends.values()))
+    found: dict[str, set[str]] = {}
+    for row in rows.execute(rows.select(table.uid, table.plugin, table.version).where(period)):
+        if row.uid in ends:
+            found.setdefault(row.uid, set()).add(semver.join_name(row.plugin, row.version))
+    return {uid: tuple(sorted(plugins)) for uid, plugins in found.items()}
+
+
+def select_users(rows: Rows, plugin: str, since: int) -> Select[Any]:
+    """Return a query for the UIDs of the sandboxes that had a resource of a plugin and ended after a time."""
+    table = ended_resources.c
+    return rows.select(table.uid).where(table.ended_at >= since, table.plugin == plugin)
 
 
 def find_owners(rows: Rows, ids: Collection[str]) -> dict[str, ResourceOwner]:
