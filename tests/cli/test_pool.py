@@ -106,6 +106,8 @@ def test_sandbox_takes_a_member_and_gives_it_back(pooled: Cli, journal: Path):
     assert pooled("pool", "delete", "small").code == 0
     assert len(lines(journal, "drop")) == len(lines(journal, "create")) == 3
     refused(pooled("pool", "get", "small"), 3, 'no pool "small"')
+    gone = 'pool "small" has ended, and the logs of its members are gone'
+    refused(pooled("logs", "pool/small"), 3, gone, "see: dayfly why pool/small, or dayfly pool list")
 
 
 def test_held_member_outlives_its_pool(pooled: Cli, journal: Path):
@@ -131,6 +133,9 @@ def test_paused_pool_serves_its_members_and_makes_none(pooled: Cli, journal: Pat
     assert pooled("pool", "resume", "small").code == 0
     until(lambda: len(ready(pooled)) == 2)
     assert pooled("sandbox", "delete", "demo").code == 0
+    assert pooled("pool", "drain", "small").code == 0
+    until(lambda: not members(pooled))
+    refused(pooled("logs", "pool/small"), 3, "has no members, so it has no logs", "see: dayfly pool get small")
     assert pooled("pool", "delete", "small").code == 0
 
 

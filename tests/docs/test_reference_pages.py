@@ -18,6 +18,7 @@ from dayfly.execute.fork import rights, shape
 from dayfly.execute.gateway import render as gateway
 from dayfly.execute.pod import names
 from dayfly.lib import http_server
+from dayfly.operator import shared_pools
 from dayfly.operator.forks import baselines
 from dayfly.operator.hooks import target_grants
 from dayfly.operator.pods import namespaces, plugin_reads, step_slots
@@ -36,6 +37,7 @@ GRANT_KEYS = {
     names.KEYS_ANNOTATION,
     step_slots.STEPS_ANNOTATION,
     baselines.SOURCES_ANNOTATION,
+    shared_pools.POOLS_FOR_ANNOTATION,
     rights.FREE_LABEL,
     plugin_reads.PLUGINS_ANNOTATION,
     gateway.LABELS_ANNOTATION,

@@ -14,6 +14,7 @@ from dayfly.cli.backends import hosts
 from dayfly.cli.backends.protocol import NO_TIMES, LogTimeOptions
 from dayfly.cli.command_classes import verb
 from dayfly.cli.output import show
+from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.spec import log_times
 from dayfly.spec.report import expects_more
@@ -176,6 +177,8 @@ def _explain_missing_logs(
     known: Iterable[str] = dict.fromkeys([*(unit["id"] for unit in report["units"]), *(log["unit"] for log in logs)])
     units = [unit for unit in known if chosen.selects(unit)]
     wanted = " ".join(filter(None, chosen)) or "step, hook or fork"
+    if not known and subject.is_pool(sandbox):
+        raise _pool_without_logs(host, sandbox, report)
     if not units:
         advice = f"it has {', '.join(known)}" if known else "so it has no logs"
         raise DayflyError(Exit.NOT_FOUND, f'"{sandbox}" has no {wanted}', advice)
@@ -192,6 +195,15 @@ def _explain_missing_logs(
     begun = [unit for unit in report["units"] if unit["id"] in units and unit.get("attempt")]
     state = "its log is not stored" if begun else "not started yet"
     show.print_message(f"{', '.join(units)}: {state}; see: dayfly why {sandbox}{host.flags}")
+
+
+def _pool_without_logs(host: Backend, pool: str, report: Any) -> DayflyError:
+    """Return the error for a pool without members, or one that has ended."""
+    problem, see = "has no members, so it has no logs", f"pool get {subject.bare_name(pool)}"
+    if report["phase"] in ("cleaned", "abandoned"):
+        problem, see = "has ended, and the logs of its members are gone", f"why {pool}"
+    advice = f"see: dayfly {see}{host.flags}, or dayfly pool list{host.flags}"
+    return DayflyError(Exit.NOT_FOUND, f"{subject.title(pool)} {problem}", advice)
 
 
 def _parse_times(*, timestamps: bool, since: str | None, since_time: str | None) -> LogTimeOptions:
