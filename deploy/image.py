@@ -183,6 +183,8 @@ def _kept(name: str, key: bytes, fill: Callable[[Path], None]) -> Path:
     """Return a layer's folder, which is filled once for each key. Delete unused layers of that name."""
     target = LAYERS / f"{name}-{hashlib.sha256(key).hexdigest()[:16]}"
     if not target.exists():
+        for incomplete in LAYERS.glob("tmp*"):  # of a killed process, because this one has the lock
+            shutil.rmtree(incomplete)
         for old in LAYERS.glob(f"{name}-*"):
             if time.time() - old.stat().st_mtime > UNUSED_S:
                 shutil.rmtree(old)

@@ -38,6 +38,7 @@ def test_agent_key_has_the_limits_of_its_options(served: Cli, journal: Path):
 def test_key_create_refuses_incomplete_limits(served: Cli):
     before = served("key", "list").out
     refused(served("key", "create", "bot", "--role", "agent"), 2, "needs --owner, --plugin and --budget")
+    refused(served("key", "create", "bot", "--expires", "9999d"), 2, "--expires: must be a whole number of seconds")
     refused(served("key", "create", "bot", "--owner", "ada"), 2, "limits are only for --role agent")
     refused(served("key", "create", "bot", *LIMITS, "--budget", "0"), 2, "--budget: must be a whole number from 1 to")
     refused(served("key", "create", "bot", *LIMITS, "--plugin", "db@v1"), 2, '"v1" matches no version; write a number')

@@ -50,8 +50,10 @@ def test_pip_that_never_ends_is_ended_with_its_children(image, monkeypatch, tmp_
 def test_pip_that_fails_is_one_line_and_no_traceback(image, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "executable", python(tmp_path, "exit 3"))
     monkeypatch.setattr(sys, "argv", ["image.py"])
+    (tmp_path / "layers" / "tmp1" / "usr").mkdir(parents=True)
     with pytest.raises(SystemExit, match=r"^dayfly: `pip install .*` ended with 3, see above; see whether"):
         image.main()
+    assert list((tmp_path / "layers").glob("tmp*")) == [], "a killed build has left nothing"
 
 
 @pytest.mark.parametrize("out", [".", "none/image.tar"])

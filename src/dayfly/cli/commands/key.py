@@ -116,6 +116,7 @@ def create(
     except RefusedError as fault:
         field = r"limits\.(?:plugins\[\d+\]\.)?(\w+)"
         message = re.sub(field, lambda found: _OPTIONS.get(found[1], found[0]), fault.message)
+        message = message.replace("expiresInSeconds", "--expires")
         raise RefusedError(fault.status, message, fault.advice, fault.request_id) from None
     if output:
         show.emit(made, output)
