@@ -260,7 +260,7 @@ def test_host_without_leak_checks_refuses_them(db, host):
     host.leak_checks = None
     answer = db.call("PUT", CHECK, check())
     assert answer.status == 400
-    assert "an operator has no leak checks yet" in answer.error
+    assert "this host has no leak checks" in answer.error
     assert db.get("leakchecks") == []
 
 

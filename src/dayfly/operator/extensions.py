@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 
 from dayfly.execute.tracing import Tracer
 from dayfly.kube.events import Recorder
+from dayfly.operator.agent.leak_orders import ServedChecks
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SandboxObject
 from dayfly.operator.records.registry import ResourceRegistry
@@ -49,6 +50,14 @@ class Extension(Protocol):
         """Work until the cluster's queues are closed."""
 
 
+class LeaksExtension(Extension, Protocol):
+    """The leak checks of this cluster."""
+
+    @property
+    def served(self) -> ServedChecks:
+        """The checks that servers have made."""
+
+
 class AgentExtension(ControlPlane, Protocol):
     """Creates the sandboxes of a server in this cluster. Without it, existing ones stay as they are."""
 
@@ -57,6 +66,9 @@ class AgentExtension(ControlPlane, Protocol):
 
     def why_waiting(self, seen: SandboxObject, /) -> SandboxNotReadyError | None:
         """Return why a Sandbox of the server does not start."""
+
+    def serve_leak_checks(self, checks: ServedChecks, /) -> None:
+        """Let the server make leak checks."""
 
     def gauges(self) -> dict[str, Callable[[], float]]:
         """Return gauges for the metrics."""
@@ -70,7 +82,7 @@ class Receivers(NamedTuple):
 
 
 ExtensionFactory = Callable[[ClusterWatches, Targets, Recorder], Extension]
-LeaksFactory = Callable[[ResourceRegistry], ExtensionFactory]
+LeaksFactory = Callable[[ResourceRegistry], Callable[[ClusterWatches, Targets, Recorder], LeaksExtension]]
 Admit = Callable[[tuple[Lifecycle, ...], tuple[Unit, ...]], None]
 AgentFactory = Callable[[ClusterWatches, Admit], AgentExtension]
 AdapterFactories = Sequence[Callable[[ClusterWatches], Adapter]]

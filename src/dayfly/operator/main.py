@@ -28,6 +28,7 @@ from dayfly.operator.extensions import (
     AgentFactory,
     Extension,
     ExtensionFactory,
+    LeaksExtension,
     LeaksFactory,
     Receivers,
     SandboxExtensionFactory,
@@ -114,7 +115,7 @@ class Operator:
             *self._extension(hooks, self.cluster.hooked, self.cluster.pairs),
             *self._extension(groups, self.cluster.grouped),
             *self._extension(pools, self.cluster.pooled, self.cluster.members),
-            *self._extension(leaks(registry) if leaks and registry else None, self.cluster.checked),
+            *self._leak_checks(leaks(registry) if leaks and registry else None),
         ]
         self._reconciler = Reconciler(
             self.cluster,
@@ -155,6 +156,15 @@ class Operator:
         for queue in queues:
             queue.close()
         return []
+
+    def _leak_checks(self, make: Callable[..., LeaksExtension] | None) -> list[Extension]:
+        """Return the extension for leak checks, which also serves those of the server."""
+        if make is None:
+            return self._extension(None, self.cluster.checked)
+        made = make(self.cluster, self.targets, self._manager.events)
+        if self._agent is not None:
+            self._agent.serve_leak_checks(made.served)
+        return [made]
 
     def stop(self) -> None:
         """Stop gracefully: current turns are completed, and no other turn begins."""

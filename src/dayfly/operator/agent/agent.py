@@ -16,6 +16,7 @@ from dayfly.link.permits import StartPermits
 from dayfly.operator.agent import served_sandboxes
 from dayfly.operator.agent.cluster_host import Admit, ClusterHost
 from dayfly.operator.agent.cursor import SecretCursor
+from dayfly.operator.agent.leak_orders import ServedChecks
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SANDBOXES, RunObject, SandboxObject, served_uid
 from dayfly.operator.status.sandbox_status import SandboxNotReadyError
@@ -86,6 +87,10 @@ class Agent:
 
     def _opening(self) -> SessionRequest:
         return SessionRequest(cluster_uid=self._uid, namespaces=self._bound, runs=tuple(self.served.living_runs()))
+
+    def serve_leak_checks(self, checks: ServedChecks) -> None:
+        """Let the server make leak checks in this cluster."""
+        self.served.serve_leak_checks(checks)
 
     # --- for the target adapter of Sandboxes --------------------------------------------------------------------------
 

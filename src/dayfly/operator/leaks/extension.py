@@ -9,9 +9,13 @@ from dayfly.kube.controller import Controller, Resync
 from dayfly.operator.catalog import Catalog
 from dayfly.operator.cluster.objects import LEAK_CHECKS
 from dayfly.operator.leaks.check_controller import LeakCheckController
+from dayfly.operator.leaks.check_source import CheckSource
 from dayfly.operator.leaks.check_status import CheckStatus
 from dayfly.operator.leaks.check_store import CheckStore
 from dayfly.operator.leaks.ledger_facts import FactReader
+from dayfly.operator.leaks.served_checks import ServedChecks
+from dayfly.operator.leaks.served_orders import ServedOrders
+from dayfly.operator.leaks.served_reports import ServedReports
 from dayfly.operator.targets.leak_check import LeakCheckTarget
 
 if TYPE_CHECKING:
@@ -34,14 +38,19 @@ class LeaksExtension:
 
     def __init__(self, registry: ResourceRegistry, cluster: ClusterWatches, targets: Targets, events: Recorder) -> None:
         self._cluster = cluster
-        self._status = CheckStatus(cluster, events)
+        reports = ServedReports(cluster.leak_checks)
+        self._status = CheckStatus(cluster, events, reports)
+        store = CheckStore(cluster.client, registry.namespace)
         self._checks = LeakCheckController(
             cluster,
-            Catalog(cluster),
-            CheckStore(cluster.client, registry.namespace),
+            CheckSource(Catalog(cluster)),
+            store,
             FactReader(cluster, registry, targets),
             self._status,
+            ServedOrders(cluster, reports),
+            reports,
         )
+        self.served = ServedChecks(cluster, store, reports)
         targets.add(LeakCheckTarget(cluster, self._checks))
         cluster.leak_checks.listen(self._on_check_change)
         cluster.runs.listen(self._on_run_change)

@@ -80,7 +80,9 @@ class FactReader:
                 record = record_resource(run.ledger.uid, document, run.ledger.born_at)
                 wanted = origin.publisher, origin.plugin, origin.inventory
                 if record is not None and (record.publisher, record.plugin_name, record.inventory) == wanted:
-                    yield expected_resource(record, run.ledger, documents)
+                    found = expected_resource(record, run.ledger, documents)
+                    offered = run.spec.offered
+                    yield found._replace(name=f"{offered.name}/{record.resource}") if offered is not None else found
 
     async def _documents(self, run: RunObject) -> tuple[Lifecycle, ...]:
         """Return the documents of a run; none if one is lost, because nothing is known of its resources then."""
