@@ -183,7 +183,7 @@ class HostEnd:
         elif isinstance(query, wire.LeaksQuery):
             self._answer_with(query, lambda: self._answer_about_leaks(query))
         else:
-            self.start_task(self._answer_run_query(query))
+            self.start_task(self._answer_slow_query(query))
 
     def _answer_about_leaks(self, query: wire.LeaksQuery) -> wire.Leaks:
         checks = self._host.leak_checks
@@ -194,13 +194,22 @@ class HostEnd:
             **query.address, reports=limit_findings(selected) if self._host.is_remote else tuple(selected)
         )
 
-    async def _answer_run_query(self, query: wire.RunQuery) -> None:
+    async def _answer_slow_query(self, query: wire.RunQuery | wire.ResourcesQuery) -> None:
         try:
-            answer = await self._host.answer_query(query)
+            if isinstance(query, wire.ResourcesQuery):
+                answer = await self._answer_about_resources(query)
+            else:
+                answer = await self._host.answer_query(query)
         except Exception as fault:  # noqa: BLE001 - the answer says so
             self._send_failure(query, fault)
         else:
             self.send_to_server(answer)
+
+    async def _answer_about_resources(self, query: wire.ResourcesQuery) -> wire.Answer:
+        if self._host.leak_checks is None:
+            raise DocumentsRefusedError(NO_LEAK_CHECKS)
+        states = await self._host.leak_checks.resource_states(query.tokens)
+        return wire.ResourceStates(**query.address, states=states)
 
     def _answer_with(self, query: wire.Query, find: Callable[[], wire.Answer]) -> None:
         """Send the answer that `find` returns, or a reply with its error."""

@@ -109,6 +109,8 @@ class Operator:
             queue.close()
         reporter = _SandboxReporter(self.cluster, self._sandbox_status, self._applied_spec)
         self._agent = agent(self.cluster, self._admit) if agent else None
+        if self._agent is not None and registry is not None:
+            self._agent.use_registry(registry)
         others = (make(self.cluster) for make in kinds)
         self.targets = Targets(self.cluster, SandboxTarget(self.cluster, reporter, self._agent), *others)
         self._extensions = [
@@ -164,6 +166,7 @@ class Operator:
         made = make(self.cluster, self.targets, self._manager.events)
         if self._agent is not None:
             self._agent.serve_leak_checks(made.served)
+            made.ask(self._agent.query_resources)
         return [made]
 
     def stop(self) -> None:

@@ -14,11 +14,12 @@ from dayfly.spec.lifecycle import LEAK_CHECK_TARGET, STEP_KINDS, Lifecycle, Life
 from dayfly.spec.scalars import kube_names, semver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from dayfly.link.wire import Verdict
     from dayfly.spec.leak_report import LeakReport
     from dayfly.spec.lifecycle import Unit
+    from dayfly.spec.resource_token import ResourceToken
 
     Admit = Callable[[tuple[Lifecycle, ...], tuple[Unit, ...]], None]
 
@@ -32,6 +33,7 @@ class ServedChecks(Protocol):
     async def drop(self, org: str, order: wire.DropLeakCheck) -> Verdict: ...
     async def sweep(self, org: str, order: wire.SweepLeaks) -> Verdict: ...
     def reports(self, org: str) -> tuple[LeakReport, ...]: ...
+    async def resource_states(self, tokens: Sequence[ResourceToken]) -> dict[str, str]: ...
 
 
 class ServerSession(Protocol):
@@ -71,6 +73,10 @@ class LeakOrders:
 
     def reports(self) -> tuple[LeakReport, ...]:
         return self._checks.reports(self._session.org)
+
+    @unavailable_on_error
+    async def resource_states(self, tokens: Sequence[ResourceToken]) -> dict[str, str]:
+        return await self._checks.resource_states(tokens)
 
     def _check_order(self, order: wire.PutLeakCheck) -> None:
         """Refuse a check that no server compiles.

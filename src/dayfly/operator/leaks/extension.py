@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dayfly.kube.events import Recorder
     from dayfly.operator.cluster.caches import ClusterWatches
     from dayfly.operator.cluster.objects import LeakCheckObject, PluginObject, RunObject
+    from dayfly.operator.leaks.ledger_facts import AskServer
     from dayfly.operator.records.registry import ResourceRegistry
     from dayfly.operator.targets.targets import Targets
 
@@ -41,16 +42,17 @@ class LeaksExtension:
         reports = ServedReports(cluster.leak_checks)
         self._status = CheckStatus(cluster, events, reports)
         store = CheckStore(cluster.client, registry.namespace)
+        self._facts = FactReader(cluster, registry, targets)
         self._checks = LeakCheckController(
             cluster,
             CheckSource(Catalog(cluster)),
             store,
-            FactReader(cluster, registry, targets),
+            self._facts,
             self._status,
             ServedOrders(cluster, reports),
             reports,
         )
-        self.served = ServedChecks(cluster, store, reports)
+        self.served = ServedChecks(cluster, store, reports, self._facts)
         targets.add(LeakCheckTarget(cluster, self._checks))
         cluster.leak_checks.listen(self._on_check_change)
         cluster.runs.listen(self._on_run_change)
@@ -60,6 +62,10 @@ class LeaksExtension:
     def using(cls, registry: ResourceRegistry) -> Callable[[ClusterWatches, Targets, Recorder], LeaksExtension]:
         """Return a factory for the extension with the tokens and records of `registry`."""
         return partial(cls, registry)
+
+    def ask(self, server: AskServer) -> None:
+        """Ask a server for the resources that other clusters of its organisation have made."""
+        self._facts.ask_server = server
 
     def reset(self) -> None:
         """Forget what only the active replica keeps up to date."""

@@ -25,16 +25,19 @@ from dayfly.operator.cluster.objects import (
 from dayfly.operator.leaks.check_status import describe_record
 from dayfly.operator.leaks.check_store import ORDERED, BrokenOrderError, CheckTooLargeError, ServedCheck
 from dayfly.operator.leaks.record_changes import abort_sweep
+from dayfly.operator.records.resource_key import BrokenKeyError
 from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from dayfly.link import wire
     from dayfly.operator.cluster.caches import ClusterWatches
     from dayfly.operator.leaks.check_store import CheckRecord, CheckStore, StoredCheck
+    from dayfly.operator.leaks.ledger_facts import FactReader
     from dayfly.operator.leaks.served_reports import ServedReports
     from dayfly.spec.leak_report import LeakReport
+    from dayfly.spec.resource_token import ResourceToken
 
 # As many as a server allows for an organisation.
 MAX_CHECKS: Final = 100
@@ -69,11 +72,12 @@ def _repeated(
 class ServedChecks:
     """The orders of a server for leak checks. A stored order is durable, whatever happens to its object."""
 
-    def __init__(self, cluster: ClusterWatches, store: CheckStore, reports: ServedReports) -> None:
+    def __init__(self, cluster: ClusterWatches, store: CheckStore, reports: ServedReports, facts: FactReader) -> None:
         self._cluster = cluster
         self._client = cluster.client
         self._store = store
         self._reports = reports
+        self._facts = facts
 
     def reports(self, org: str) -> tuple[LeakReport, ...]:
         """Return the state of all checks of an organisation, by name.
@@ -82,6 +86,18 @@ class ServedChecks:
             HostUnavailableError: not all are known yet.
         """
         return self._reports.reports(org)
+
+    async def resource_states(self, tokens: Sequence[ResourceToken]) -> dict[str, str]:
+        """Return the states of the runs of those resources that this cluster has made according to their tokens.
+
+        Raises:
+            HostUnavailableError: the keys cannot be used.
+            errors.ApiError: the API server failed.
+        """
+        try:
+            return await self._facts.states(tokens)
+        except BrokenKeyError as fault:
+            raise HostUnavailableError(str(fault)) from None
 
     @_repeated
     async def put(self, org: str, order: wire.PutLeakCheck) -> Verdict:
