@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import msgspec
 import pytest
+from tests.kube.fake import Call, Fault, Harm
 from tests.operator.rig.control_plane import ControlPlane, joined
 from tests.operator.rig.leaks import CHECKS, check, item, leak_status, next_sweep, verdicts
 from tests.operator.rig.served_leaks import (
@@ -19,6 +22,7 @@ from tests.operator.rig.served_leaks import (
 )
 from tests.operator.rig.server_stories import ready, until
 from tests.operator.rig.world import World
+from tests.selection import SELECTION
 
 from dayfly.link import wire
 from dayfly.operator.leaks import served_checks
@@ -399,3 +403,55 @@ def test_missing_role_is_named_with_its_command(story):
         assert (code, wanted in answer["error"]) == (503, True), answer
 
     story(steps, born=served_world)
+
+
+WRITES = {
+    "the object": ("POST", "/leakchecks"),
+    "the order": ("POST", "/secrets"),
+    "the changed order": ("PUT", "/secrets/dayfly-leaks-"),
+    "the spec": ("PATCH", "/leakchecks/things"),
+    "the deletion": ("DELETE", "/leakchecks/things"),
+}
+
+
+HARMS = (Harm.CRASH_BEFORE, Harm.CRASH_AFTER, Harm.LOST_ANSWER, Harm.CONFLICT)
+INTERRUPTIONS = SELECTION.sample(list(itertools.product(WRITES, HARMS)), 4, "interrupted orders")
+
+
+@pytest.mark.parametrize(("what", "harm"), INTERRUPTIONS)
+def test_interrupted_order_is_completed_when_it_is_repeated(story, what, harm):
+    """A check is made, changed and deleted, and the first such write of the operator fails."""
+    method, path = WRITES[what]
+    faults: list[Fault] = [Fault(harm)]
+
+    def hook(_number: int, call: Call) -> Fault | None:
+        is_it = call.request.method == method and path in call.request.path and b"dayfly-agent" not in call.request.body
+        return faults.pop() if faults and is_it and call.write is not None else None
+
+    async def steps(world: World, plane: ControlPlane) -> None:
+        await publish(plane)
+        world.hook = hook
+        await repeat(world, plane, "PUT", {"spec": {"cluster": "east", "plugin": "pg", "every": "5m", "grace": "1m"}})
+        await served_sweeps(world, plane)
+        await repeat(world, plane, "PUT", {"spec": {"cluster": "east", "plugin": "pg", "every": "10m", "grace": "1m"}})
+        found = await served_sweeps(world, plane)
+        assert (found["counts"], found["error"]) == ({}, "")
+        [seen] = world.cluster.objects("leakchecks")
+        assert seen["spec"]["every"] == "10m"
+        await repeat(world, plane, "DELETE")
+        await world.until(lambda: not world.cluster.objects("leakchecks"), "the end of the check")
+        assert await plane.must("GET", "leakchecks") == []
+        assert not faults
+
+    story(steps, born=served_world)
+
+
+async def repeat(world: World, plane: ControlPlane, method: str, body: object = None) -> None:
+    """Repeat a request until it succeeds. A deletion may have succeeded before."""
+
+    async def succeeds() -> bool:
+        code, answer = await plane.ask(method, CHECK, body)
+        assert code in (200, 404, 503), answer
+        return code == 200 or (code == 404 and method == "DELETE")
+
+    await until(world, succeeds, f"{method} succeeds")
