@@ -102,7 +102,7 @@ class TestKey:
 
         story(steps, born=served_world, dialling=False)
 
-    def test_moved_cluster_makes_no_token_for_its_former_organisation(self, story):
+    def test_moved_cluster_makes_no_token_for_its_former_org(self, story):
         async def steps(world: World, plane: ControlPlane) -> None:
             await until(world, lambda: has_key(world), "the key")
             before = await living(world, "first")
