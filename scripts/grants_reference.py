@@ -34,6 +34,7 @@ The first three roles are for the ServiceAccount `dayfly-operator` of `dayfly-sy
 | `dayfly-forks` | forks of the workloads of the namespace, routing of requests to them, and a Secret with a sandbox's outputs |
 | `dayfly-runners` | steps in the namespace, together with its label `dayfly.dev/runners=true` |
 | `dayfly-agent` | sandboxes of a server's organisation in the namespace, together with `--agent-namespace ORG=TEAM` on the operator's command line ([Connect a cluster](../guides/connect-a-cluster.md)) |
+| `dayfly-agent-leaks` | leak checks of a server's organisation, in the whole cluster: `kubectl create clusterrolebinding dayfly-agent-leaks --clusterrole dayfly-agent-leaks --serviceaccount dayfly-system:dayfly-operator` |
 | `dayfly-plugin-publisher` | for a user or a pipeline: publish and delete plugins of the cluster: `kubectl create clusterrolebinding NAME --clusterrole dayfly-plugin-publisher --user USER` |
 | any role | for the ServiceAccount `dayfly-objects` of a namespace: the objects that steps of its sandboxes create ([Create Kubernetes objects](../guides/kubernetes-objects.md)) |
 

@@ -243,6 +243,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/agent/resources": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** For agents: find resources of other clusters. */
+        post: operations["post-agent-resources"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/orgs/{org}/clusters/{name}/tokens": {
         parameters: {
             query?: never;
@@ -3603,6 +3620,34 @@ export interface components {
             resource: string;
         };
         /**
+         * ResourcesAnswer
+         * @description The states of the runs of those resources that hosts of the organisation have made.
+         */
+        ResourcesAnswer: {
+            /** @description By resource ID: open, closed, none, or unanswered. */
+            states: {
+                [key: string]: string;
+            };
+        };
+        /**
+         * ResourcesRequest
+         * @description Items whose resources a host does not know, with their tokens: does another host of the organisation use them?
+         */
+        ResourcesRequest: {
+            /** @description Pairs of a resource ID and a token. */
+            tokens: components["schemas"]["ResourceToken"][];
+        };
+        /**
+         * ResourceToken
+         * @description The token of an item, with the resource ID that the item claims.
+         */
+        ResourceToken: {
+            /** @description Resource ID. */
+            id: string;
+            /** @description Value of DAYFLY_RESOURCE_TOKEN. */
+            token: string;
+        };
+        /**
          * Retried
          * @description Units that are retried now.
          */
@@ -3891,7 +3936,29 @@ export interface components {
             /** @description Digest of that message. */
             digest: string;
             /**
-             * @description Digest of all other fields.
+             * @description Digest of all other fields, except the key.
+             * @default
+             */
+            check?: string;
+            /**
+             * @description The key of the cluster for resource tokens; absent for an operator that accepts none.
+             * @default null
+             */
+            tokenKey?: components["schemas"]["TokenKey"] | null;
+        };
+        /**
+         * TokenKey
+         * @description The key with which a cluster makes resource tokens. Only the operator of this cluster gets it.
+         *
+         *         `check` covers the other fields: tokens by an altered key would prove nothing.
+         */
+        TokenKey: {
+            /** @description Name of the cluster in its tokens. */
+            host: string;
+            /** @description The key, in base64. */
+            key: string;
+            /**
+             * @description Digest of the other fields.
              * @default
              */
             check?: string;
@@ -3937,6 +4004,11 @@ export interface components {
              * @default []
              */
             runs?: string[];
+            /**
+             * @description Its names in the resource tokens that it recognises; empty for an operator that accepts no key.
+             * @default []
+             */
+            tokenHosts?: string[];
         };
         /**
          * StartRequest
@@ -4689,6 +4761,38 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["StartRequest"];
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            409: components["responses"]["409"];
+            412: components["responses"]["412"];
+            413: components["responses"]["413"];
+            415: components["responses"]["415"];
+            "5XX": components["responses"]["5XX"];
+        };
+    };
+    "post-agent-resources": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ResourcesRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ResourcesAnswer"];
                 };
             };
             400: components["responses"]["400"];

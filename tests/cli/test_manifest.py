@@ -63,3 +63,12 @@ def test_manifest_objects_plan_the_same_as_their_files(cli: Cli, journal: Path):
 def test_file_without_cluster_objects_is_refused(cli: Cli):
     cli.write("b.yaml", BASELINE)
     refused(cli("manifest", "-f", "b.yaml"), 2, "contains nothing for a cluster")
+
+
+def test_leak_check_becomes_an_object(cli: Cli):
+    cli.write("c.yaml", "kind: LeakCheck\nname: folders\nspec: {cluster: east, plugin: folder, grace: 2h}\n")
+    done = cli("manifest", "-f", "c.yaml")
+    assert (done.code, done.err) == (0, "")
+    [found] = yaml.safe_load(done.out)["items"]
+    assert (found["kind"], found["metadata"]) == ("LeakCheck", {"name": "folders"})
+    assert found["spec"] == {"cluster": "east", "plugin": "folder", "params": {}, "grace": "2h"}

@@ -32,6 +32,7 @@ SERVER = documents(ROOT / "deploy" / "server.yaml")
 MACHINES = untyped_resource("cluster.example.org/v1", "Machine", "machines").metadata_only()
 
 RIGHTS = """\
+ClusterRole dayfly-agent-leaks: dayfly.dev/leakchecks create,delete
 ClusterRole dayfly-agent: dayfly.dev/sandboxes create
 ClusterRole dayfly-forks: apps/deployments create,delete,patch,update
 ClusterRole dayfly-forks: gateway.networking.k8s.io/grpcroutes create,delete,update

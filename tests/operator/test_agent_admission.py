@@ -244,14 +244,14 @@ class TestAdmission:
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        (errors.Forbidden("POST", "no right", status=403), "kubectl create rolebinding dayfly-agent -n acme-boxes "),
+        (errors.Forbidden("POST", "no right", status=403), "can grant the right with kubectl create it"),
         (errors.Forbidden("POST", "it ends", status=403, causes=(ENDING,)), "it ends$"),
         (errors.ServerError("POST", "slow", status=500), "slow"),
     ],
 )
 async def test_api_errors_are_reported_as_unavailable(fault, said):
     class Worker:
-        namespace = "acme-boxes"
+        grant_command = "kubectl create it"
 
         @unavailable_on_error
         async def work(self, *, fails: bool) -> str:

@@ -17,7 +17,7 @@ from tests.operator.rig.leaks import (
 from tests.operator.rig.world import API, World, live
 
 from dayfly.operator.leaks.check_store import CheckRecord, Sweep
-from dayfly.operator.leaks.record_changes import abort_sweep, begin_deletion, end_deletion
+from dayfly.operator.leaks.record_changes import KEPT_DELETIONS, abort_sweep, begin_deletion, end_deletion
 from dayfly.plan.leaks.sweep import LeakState
 from dayfly.spec.leak_report import LeakFinding
 
@@ -98,8 +98,8 @@ def test_failed_deletion_is_recorded_and_not_done():
     live(lambda: leak_world(pg_drop=Script(fails=99)), story)
 
 
-def test_record_keeps_the_newest_100_deletions():
-    waiting = {f"{number:026}": "pg@1.0.0" for number in range(130)}
+def test_record_keeps_the_newest_deletions():
+    waiting = {f"{number:026}": "pg@1.0.0" for number in range(KEPT_DELETIONS + 30)}
     record = begin_deletion(CheckRecord(), Sweep(began_at=1, generation=1, run="", plan="p"), waiting, 5)
     while record.sweep is not None:
         record = end_deletion(record, record.sweep, "", 5)

@@ -23,7 +23,9 @@ from dayfly.spec.leak_check import LeakCheckSpec
 from dayfly.spec.leak_report import LeakFinding, LeakReport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from dayfly.spec.resource_token import ResourceToken
 
 CHECK = "leakchecks/items"
 STEP = {"name": "a", "script": "#!/bin/sh\n"}
@@ -37,6 +39,7 @@ class FakeChecks:
     def __init__(self) -> None:
         self.orders: list[wire.LeakOrder] = []
         self.kept: dict[str, LeakReport] = {}
+        self.states: dict[str, str] = {}
         self.on_order: Callable[[], object] = lambda: None
 
     async def execute(self, order: wire.LeakOrder) -> Verdict:
@@ -54,6 +57,9 @@ class FakeChecks:
 
     def reports(self) -> tuple[LeakReport, ...]:
         return tuple(self.kept.values())
+
+    async def resource_states(self, tokens: Sequence[ResourceToken]) -> dict[str, str]:
+        return {each.id: self.states[each.id] for each in tokens if each.id in self.states}
 
 
 @pytest.fixture
@@ -260,7 +266,7 @@ def test_host_without_leak_checks_refuses_them(db, host):
     host.leak_checks = None
     answer = db.call("PUT", CHECK, check())
     assert answer.status == 400
-    assert "an operator has no leak checks yet" in answer.error
+    assert "this host has no leak checks" in answer.error
     assert db.get("leakchecks") == []
 
 

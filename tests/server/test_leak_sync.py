@@ -22,7 +22,7 @@ from dayfly.server.access import callers
 from dayfly.server.app import create_app
 from dayfly.server.db.store import Store
 from dayfly.server.db.tables import audit as audit_table
-from dayfly.server.db.tables import cloud_events
+from dayfly.server.db.tables import cloud_events, clusters
 from dayfly.server.events import event_rows
 from dayfly.server.events.cloud_event_publisher import EventReceiver
 from dayfly.server.leaks import leak_check_api, leak_sync
@@ -160,7 +160,7 @@ async def test_check_of_a_silent_host_cannot_be_applied(world, monkeypatch):
     world.host.end.answer = lambda _query: None
     answer = await call(world.app, KEY, "PUT", f"{ORG}/{CHECK}", check())
     assert (answer[0], await world.records()) == (503, before)
-    assert "the cluster local does not answer; nothing was changed" in str(answer[1])
+    assert "the cluster local cannot be reached: it does not answer; nothing was changed" in str(answer[1])
 
 
 async def test_check_that_is_applied_again_has_no_old_deletions(world):
@@ -322,6 +322,54 @@ async def test_hostile_host_changes_only_its_own_checks(world):
     found = await world.audited()
     assert len(found) == leak_sync.MAX_DELETIONS
     assert all(text.isprintable() and len(text) < 768 for _, _, text in found)
+
+
+async def test_host_cannot_take_over_the_name_of_a_known_check(world):
+    await world.make()
+    spec = msgspec.structs.replace(world.host.leak_checks.kept["items"].spec, cluster="afar")
+    other = FakeHost()
+    other.leak_checks = FakeChecks()
+    other.leak_checks.kept["items"] = LeakReport(name="items", spec=spec, plugin="evil")
+    world.links.add("local", {"afar": other.end})
+    found = await world.call("GET", CHECK)
+    assert isinstance(found, dict)
+    assert found["spec"]["cluster"] == "local"
+    await world.call("DELETE", CHECK)
+    assert (world.host.leak_checks.kept, len(other.leak_checks.kept)) == ({}, 1)
+
+
+async def test_check_of_a_cluster_without_a_link_is_kept(world):
+    """A replica that starts may not have read the mailboxes of its clusters yet."""
+    await world.make()
+    await world.sync.run_round()
+    agent = {"name": "east", "created_at": 1, "agent": True}
+    record = LeakRecord("local", "east", "far", 1, last_deletion=7)
+    await world.store.for_org("local").write(
+        lambda rows: (rows.insert(clusters, agent), leak_records.save(rows, record))
+    )
+    await world.sync.run_round()
+    assert record in await world.records()
+    await world.store.for_org("local").write(
+        lambda rows: rows.execute(rows.delete(clusters).where(clusters.c.name == "east"))
+    )
+    await world.sync.run_round()
+    assert record not in await world.records()
+
+
+async def test_silent_host_is_listed_with_its_last_report(world, monkeypatch):
+    await world.make()
+    world.report(counts={"orphan": 1}, findings=(ORPHAN,), plan="p", listed_at=10**12)
+    await world.sync.run_round()
+    monkeypatch.setattr(server_end, "ANSWER_TIMEOUT_S", 0)
+    world.host.end.answer = lambda _query: None
+    for found in (await world.call("GET", "leakchecks"), [await world.call("GET", CHECK)]):
+        [each] = found
+        state = each["status"]
+        assert (state["counts"], state["plan"], state["findings"]) == ({"orphan": 1}, "", [])
+        assert state["listedAt"] == "2001-09-09T01:46:40.000Z"
+        assert "this is the last report of the cluster, which cannot be reached: it does not answer" in state["error"]
+    status, answer = await call(world.app, KEY, "POST", f"{ORG}/{CHECK}/sweep", {})
+    assert (status, "has this leak check, and cannot be reached" in str(answer)) == (503, True)
 
 
 async def test_metrics_have_findings_age_and_deletions(world):

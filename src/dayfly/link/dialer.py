@@ -28,6 +28,8 @@ from dayfly.link.envelope import (
     SESSION_HEADER,
     NumberedMessage,
     ReceivedCount,
+    ResourcesAnswer,
+    ResourcesRequest,
     SentMessages,
     Session,
     SessionRequest,
@@ -37,6 +39,7 @@ from dayfly.link.envelope import (
     has_room,
 )
 from dayfly.link.http import HttpResponse, ServerConnection, TransportError
+from dayfly.spec.resource_token import ResourceToken
 from dayfly.spec.scalars.numbers import MAX_INTEGER, parse_whole
 
 LONG_POLL_S = 25
@@ -195,6 +198,16 @@ class Dialer:
             return None
         return found if found <= set(uids) else None
 
+    async def query_resources(self, tokens: tuple[ResourceToken, ...]) -> dict[str, str] | None:
+        """Return the states of resources that hosts of the organisation have made, by ID; None without an answer."""
+        if self.session is None:
+            return None
+        body = msgspec.json.encode(ResourcesRequest(tokens=tokens))
+        try:
+            return (await self._request("POST", "resources", ResourcesAnswer, body=body)).states
+        except (ServerUnavailableError, TransportError):
+            return None
+
     def reset_session(self) -> None:
         """End the session, if there is one, so that the server sends everything again."""
         if self.session is not None:
@@ -217,7 +230,8 @@ class Dialer:
             # The answer that began a later session was lost.
             request = msgspec.structs.replace(request, previous=fault.session)
             found = await self._request("POST", "session", Session, body=msgspec.json.encode(request))
-        if found.check != found.compute_check() or found.session != request.previous + 1:
+        is_intact = found.token_key is None or found.token_key.check == found.token_key.compute_check()
+        if not is_intact or found.check != found.compute_check() or found.session != request.previous + 1:
             raise TransportError("its response was altered in transit")
         await self._cursor.save(LastSeen(found.session, found.number, found.digest))
         self._clear_queue()

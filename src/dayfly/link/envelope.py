@@ -6,6 +6,7 @@ from typing import Annotated
 import msgspec
 
 from dayfly.spec.meta import doc
+from dayfly.spec.resource_token import ResourceToken
 
 PROTOCOL_HEADER = "Dayfly-Agent-Protocol"
 TOKEN_HEADER = "signadot-cluster-token"  # noqa: S105 - the name of a header
@@ -14,6 +15,8 @@ SESSION_HEADER = "Dayfly-Agent-Session"
 # The status of a frozen cluster.
 FROZEN_STATUS = 423
 MAX_MESSAGES = 200
+# Tokens of one question about resources of other clusters.
+MAX_TOKENS = 2_000
 # Bytes of one request of a host, and of one answer to it.
 MAX_BODY_BYTES, MAX_ANSWER_BYTES = 8 << 20, 16 << 20
 # Bytes around a single message, at most.
@@ -37,6 +40,25 @@ class SessionRequest(Envelope, frozen=True, kw_only=True):
     version: Annotated[str, doc("Version of the operator.")] = ""
     namespaces: Annotated[dict[str, str], doc("By organisation, the namespace of its Sandboxes.")] = {}
     runs: Annotated[tuple[str, ...], doc("UIDs of its runs.")] = ()
+    token_hosts: Annotated[
+        tuple[str, ...],
+        doc("Its names in the resource tokens that it recognises; empty for an operator that accepts no key."),
+    ] = ()
+
+
+class TokenKey(Envelope, frozen=True, kw_only=True):
+    """The key with which a cluster makes resource tokens. Only the operator of this cluster gets it.
+
+    `check` covers the other fields: tokens by an altered key would prove nothing.
+    """
+
+    host: Annotated[str, doc("Name of the cluster in its tokens.")]
+    key: Annotated[bytes, doc("The key, in base64.")]
+    check: Annotated[str, doc("Digest of the other fields.")] = ""
+
+    def compute_check(self) -> str:
+        """Return the right value of `check`."""
+        return hashlib.sha256(f"{self.host}\n{self.key.hex()}".encode()).hexdigest()
 
 
 class Session(Envelope, frozen=True, kw_only=True):
@@ -50,7 +72,10 @@ class Session(Envelope, frozen=True, kw_only=True):
     session: Annotated[int, doc("Number of the session.")]
     number: Annotated[int, doc("Number of the last message that the host has received.")]
     digest: Annotated[str, doc("Digest of that message.")]
-    check: Annotated[str, doc("Digest of all other fields.")] = ""
+    check: Annotated[str, doc("Digest of all other fields, except the key.")] = ""
+    token_key: Annotated[
+        TokenKey | None, doc("The key of the cluster for resource tokens; absent for an operator that accepts none.")
+    ] = None
 
     def compute_check(self) -> str:
         """Return the right value of `check`."""
@@ -84,6 +109,18 @@ class ReceivedCount(Envelope, frozen=True, kw_only=True):
     """The number of messages of a session that the server has received."""
 
     received: Annotated[int, doc("Number of messages.")]
+
+
+class ResourcesRequest(Envelope, frozen=True, kw_only=True):
+    """Items whose resources a host does not know, with their tokens: does another host of the organisation use them?"""
+
+    tokens: Annotated[tuple[ResourceToken, ...], doc("Pairs of a resource ID and a token.")]
+
+
+class ResourcesAnswer(Envelope, frozen=True, kw_only=True):
+    """The states of the runs of those resources that hosts of the organisation have made."""
+
+    states: Annotated[dict[str, str], doc("By resource ID: open, closed, none, or unanswered.")]
 
 
 class StartRequest(Envelope, frozen=True, kw_only=True):

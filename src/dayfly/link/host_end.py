@@ -21,7 +21,7 @@ from dayfly.spec.report import RunReport
 from dayfly.spec.run import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterable
     from typing import Any
 
     from dayfly.link.host_interface import Host
@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 
 # Seconds between two calls of `HostEnd.resend`.
 RESEND_INTERVAL_S = 30.0
-NO_LEAK_CHECKS = "an operator has no leak checks yet; give the check the cluster of a server on one machine"
+# The findings of all checks in an answer, which is one message of at most 8 MiB.
+MAX_FINDINGS_BYTES = 4 << 20
+# Deletions of a check in an answer. The server stores fewer at once, and then queries again.
+MAX_SENT_DELETIONS = 200
+NO_LEAK_CHECKS = "this host has no leak checks; upgrade it, or name another cluster in spec.cluster"
 
 log = logging.getLogger(__name__)
 
@@ -179,21 +183,33 @@ class HostEnd:
         elif isinstance(query, wire.LeaksQuery):
             self._answer_with(query, lambda: self._answer_about_leaks(query))
         else:
-            self.start_task(self._answer_run_query(query))
+            self.start_task(self._answer_slow_query(query))
 
     def _answer_about_leaks(self, query: wire.LeaksQuery) -> wire.Leaks:
         checks = self._host.leak_checks
         reports = checks.reports() if checks is not None else ()
         wanted = [each for each in reports if not query.names or each.name in query.names]
-        return wire.Leaks(**query.address, reports=tuple(_select_fields(each, query) for each in wanted))
+        selected = [_select_fields(each, query) for each in wanted]
+        return wire.Leaks(
+            **query.address, reports=limit_findings(selected) if self._host.is_remote else tuple(selected)
+        )
 
-    async def _answer_run_query(self, query: wire.RunQuery) -> None:
+    async def _answer_slow_query(self, query: wire.RunQuery | wire.ResourcesQuery) -> None:
         try:
-            answer = await self._host.answer_query(query)
+            if isinstance(query, wire.ResourcesQuery):
+                answer = await self._answer_about_resources(query)
+            else:
+                answer = await self._host.answer_query(query)
         except Exception as fault:  # noqa: BLE001 - the answer says so
             self._send_failure(query, fault)
         else:
             self.send_to_server(answer)
+
+    async def _answer_about_resources(self, query: wire.ResourcesQuery) -> wire.Answer:
+        if self._host.leak_checks is None:
+            raise DocumentsRefusedError(NO_LEAK_CHECKS)
+        states = await self._host.leak_checks.resource_states(query.tokens)
+        return wire.ResourceStates(**query.address, states=states)
 
     def _answer_with(self, query: wire.Query, find: Callable[[], wire.Answer]) -> None:
         """Send the answer that `find` returns, or a reply with its error."""
@@ -360,8 +376,22 @@ def _replacement_key(order: wire.Order) -> tuple[str, str] | None:
     return None
 
 
+def limit_findings(reports: Iterable[LeakReport]) -> tuple[LeakReport, ...]:
+    """Return reports whose findings have together a limited size, so that the answer is not refused.
+
+    A report beyond the limit has no findings, and no plan either: a person must have seen everything that one deletes.
+    """
+    kept, size = [], 0
+    for each in reports:
+        size += len(msgspec.json.encode(each.findings))
+        is_too_long = size > MAX_FINDINGS_BYTES
+        kept.append(msgspec.structs.replace(each, findings=(), plan="") if is_too_long else each)
+    return tuple(kept)
+
+
 def _select_fields(report: LeakReport, query: wire.LeaksQuery) -> LeakReport:
     """Return the part of a report that a query wants."""
     after = query.after
-    deletions = tuple(each for each in report.deletions if after is not None and each.sequence > after)
+    new = [each for each in report.deletions if after is not None and each.sequence > after]
+    deletions = tuple(new[:MAX_SENT_DELETIONS])
     return msgspec.structs.replace(report, findings=() if query.brief else report.findings, deletions=deletions)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dayfly.spec.leak_report import LeakReport
     from dayfly.spec.lifecycle import Lifecycle, Unit
     from dayfly.spec.log_times import TimeEntry
+    from dayfly.spec.resource_token import ResourceToken
     from dayfly.spec.run import EndRequest
     from dayfly.spec.run_data import HistoryEntry, LogInfo, Value
 
@@ -110,6 +111,9 @@ class LeakHost(Protocol):
 
     def reports(self) -> tuple[LeakReport, ...]:
         """Return the state of all checks, by name."""
+
+    async def resource_states(self, tokens: Sequence[ResourceToken]) -> dict[str, str]:
+        """Return the states of the runs of those resources that this host has made according to their tokens, by ID."""
 
 
 class RunDataHost(Protocol):

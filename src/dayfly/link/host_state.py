@@ -96,6 +96,11 @@ class HostState:
         """The runs that have a record here."""
         return set(self._changed)
 
+    @property
+    def reported_uids(self) -> set[str]:
+        """The living runs of the present session, and the runs whose end is not acknowledged."""
+        return {*self._runs, *self._ended}
+
     def forget_runs(self, uids: Iterable[str]) -> None:
         """Forget these runs, except ends that are not acknowledged yet."""
         for uid in uids:

@@ -43,7 +43,17 @@ class HostFailedError(Exception):
 NO_ANSWER = (HostUnavailableError, HostFailedError, DocumentsRefusedError)
 """The errors of a query. Callers that do not depend on the answer catch them."""
 
-A = TypeVar("A", wire.RunStatuses, wire.Values, wire.History, wire.Logs, wire.Leaks, wire.LogBytes, wire.Reply)
+A = TypeVar(
+    "A",
+    wire.RunStatuses,
+    wire.Values,
+    wire.History,
+    wire.Logs,
+    wire.Leaks,
+    wire.ResourceStates,
+    wire.LogBytes,
+    wire.Reply,
+)
 
 log = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from dayfly.spec.leak_report import LeakReport
 from dayfly.spec.lifecycle import Lifecycle, Target, Unit, WireStruct
 from dayfly.spec.report import RunReport
 from dayfly.spec.resource_pool import ResourcePoolSpec
+from dayfly.spec.resource_token import ResourceToken
 from dayfly.spec.run import EndRequest
 from dayfly.spec.run_data import HistoryEntry, LogInfo, RunEndpoint, Value
 
@@ -174,6 +175,12 @@ class LeaksQuery(ToHost, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     brief: bool = False
     after: int | None = None
+
+
+class ResourcesQuery(ToHost, frozen=True, kw_only=True):
+    """A query for the runs of resources whose items another cluster has listed. The tokens prove who has made them."""
+
+    tokens: tuple[ResourceToken, ...]
 
 
 class Acknowledge(ToHost, frozen=True, kw_only=True):
@@ -347,6 +354,12 @@ class Leaks(AnswerMessage, frozen=True, kw_only=True):
     reports: tuple[LeakReport, ...]
 
 
+class ResourceStates(AnswerMessage, frozen=True, kw_only=True):
+    """The states of the runs of those resources that the host has made: open, closed, none or unanswered, by ID."""
+
+    states: dict[str, str]
+
+
 class LogBytes(AnswerMessage, frozen=True, kw_only=True):
     """Bytes of a log, and its `info` from before they were read; for a missing log, None and all `logs`.
 
@@ -367,9 +380,9 @@ LeakOrder = PutLeakCheck | DropLeakCheck | SweepLeaks
 RunOrder = Offer | Stop | Abandon | Retry | Lease | Reset | ControlPool
 Order = RunOrder | LeakOrder
 RunQuery = ValuesQuery | HistoryQuery | LogsQuery | LogQuery
-Query = AdmissionQuery | StatusQuery | RunQuery | LeaksQuery
+Query = AdmissionQuery | StatusQuery | RunQuery | LeaksQuery | ResourcesQuery
 AnyToHost = Hello | Order | Acknowledge | Query
-Answer = Reply | RunStatuses | Values | History | Logs | Leaks | LogBytes
+Answer = Reply | RunStatuses | Values | History | Logs | Leaks | ResourceStates | LogBytes
 HostEvent = Inventory | RunChanged | RunEnded | Heartbeat
 AnyToServer = HostEvent | Answer
 

@@ -28,6 +28,7 @@ from dayfly.operator.extensions import (
     AgentFactory,
     Extension,
     ExtensionFactory,
+    LeaksExtension,
     LeaksFactory,
     Receivers,
     SandboxExtensionFactory,
@@ -108,13 +109,15 @@ class Operator:
             queue.close()
         reporter = _SandboxReporter(self.cluster, self._sandbox_status, self._applied_spec)
         self._agent = agent(self.cluster, self._admit) if agent else None
+        if self._agent is not None and registry is not None:
+            self._agent.use_registry(registry)
         others = (make(self.cluster) for make in kinds)
         self.targets = Targets(self.cluster, SandboxTarget(self.cluster, reporter, self._agent), *others)
         self._extensions = [
             *self._extension(hooks, self.cluster.hooked, self.cluster.pairs),
             *self._extension(groups, self.cluster.grouped),
             *self._extension(pools, self.cluster.pooled, self.cluster.members),
-            *self._extension(leaks(registry) if leaks and registry else None, self.cluster.checked),
+            *self._leak_checks(leaks(registry) if leaks and registry else None),
         ]
         self._reconciler = Reconciler(
             self.cluster,
@@ -155,6 +158,16 @@ class Operator:
         for queue in queues:
             queue.close()
         return []
+
+    def _leak_checks(self, make: Callable[..., LeaksExtension] | None) -> list[Extension]:
+        """Return the extension for leak checks, which also serves those of the server."""
+        if make is None:
+            return self._extension(None, self.cluster.checked)
+        made = make(self.cluster, self.targets, self._manager.events)
+        if self._agent is not None:
+            self._agent.serve_leak_checks(made.served)
+            made.ask(self._agent.query_resources)
+        return [made]
 
     def stop(self) -> None:
         """Stop gracefully: current turns are completed, and no other turn begins."""

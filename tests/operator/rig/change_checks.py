@@ -38,7 +38,7 @@ SPOKEN = frozenset(
     }
 )  # kinds whose status an operator writes
 OWN_SECRETS = frozenset(
-    {"dayfly.dev/agent", "dayfly.dev/resource-key", "dayfly.dev/resource-records", "dayfly.dev/leak-check"}
+    f"dayfly.dev/{name}" for name in ("agent", "resource-key", "server-keys", "resource-records", "leak-check")
 )  # the operator's own, in its namespace
 LABELLED = frozenset({"namespaces", "resourceplugins"})  # kinds on which an operator only sets one label
 UNGUARDED = frozenset({"events", "leases"})  # no other user has these names, and nothing depends on them

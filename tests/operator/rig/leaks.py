@@ -34,6 +34,8 @@ class Account:
 
     def __init__(self, world: World) -> None:
         self.items: dict[str, Object] = {}
+        self.shared: list[Account] = []
+        """The items of other clusters that use the same account. This cluster lists them, too."""
         self.is_complete = True
         self.forgets = False
         """Whether the delete steps of sandboxes succeed and remove nothing."""
@@ -63,8 +65,10 @@ class Account:
 
     def list_now(self) -> bytes:
         """Return what the inventory script prints."""
-        self.play()
-        lines = [msgspec.json.encode(each) for each in self.items.values()]
+        every = [self, *self.shared]
+        for each in every:
+            each.play()
+        lines = [msgspec.json.encode(item) for each in every for item in each.items.values()]
         end = {"complete": self.is_complete, "count": len(lines)}
         return b"\n".join([b"a warning", *lines, msgspec.json.encode(end)]) + b"\n"
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -354,7 +354,7 @@ class World:
             "resources",
             "steplogs",
         )
-        own = {"dayfly.dev/resource-key", "dayfly.dev/resource-records", "dayfly.dev/leak-check"}
+        own = {f"dayfly.dev/{name}" for name in ("resource-key", "server-keys", "resource-records", "leak-check")}
         left = [(plural, item) for plural in kinds for item in self.cluster.objects(plural)]
         left = [(plural, item) for plural, item in left if item.get("type") not in own]
         left += [("pods", pod) for pod in self.pods()]
@@ -392,28 +392,32 @@ def live(world: Callable[[], World], story: Callable[[World], Awaitable[None]]) 
     async def main() -> World:
         made = world()
         with _defects(made):
-            return await play(made)
-
-    async def play(made: World) -> World:
-        players = [
-            asyncio.create_task(player.run())
-            for player in (made.kubelet, made.forks.player, made.claims, made.gateways, made.meshes)
-        ]
-        try:
-            await story(made)
-            made.kubelet.raise_faults()
-            made.forks.player.raise_faults()
-        finally:
-            made.respawn = False
-            for process in made.processes:
-                await process.end()
-            for player in players:
-                player.cancel()
-            await asyncio.gather(*players, return_exceptions=True)
-        made.check()
-        return made
+            async with playing(made):
+                await story(made)
+            return made
 
     return run(main())
+
+
+@contextlib.asynccontextmanager
+async def playing(made: World) -> AsyncIterator[None]:
+    """Let the participants of a world act. At the end, end its processes and check it."""
+    players = [
+        asyncio.create_task(player.run())
+        for player in (made.kubelet, made.forks.player, made.claims, made.gateways, made.meshes)
+    ]
+    try:
+        yield
+        made.kubelet.raise_faults()
+        made.forks.player.raise_faults()
+    finally:
+        made.respawn = False
+        for process in made.processes:
+            await process.end()
+        for player in players:
+            player.cancel()
+        await asyncio.gather(*players, return_exceptions=True)
+    made.check()
 
 
 class _Defects(logging.Handler):

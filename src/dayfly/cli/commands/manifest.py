@@ -32,15 +32,13 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -
     Variables are filled in and scripts are included from their files. You choose the namespace with kubectl.
     """
     wishes = reading.load(files, sets, show.print_message)
-    items = [_object(wished.content) for wished in wishes if not isinstance(wished.content, Workload | LeakCheck)]
+    items = [_object(each.content) for each in wishes if not isinstance(each.content, Workload)]
     if not items:
         message = f"{', '.join(files)}: contains nothing for a cluster"
         raise DayflyError(Exit.USAGE, message, "write a plugin, sandbox or hook")
     for wished in wishes:
         if isinstance(wished.content, Workload):
             show.print_message(f"left out: the baseline {wished.name}, because a cluster has its own Deployments")
-        elif isinstance(wished.content, LeakCheck):
-            show.print_message(f"left out: the leak check {wished.name}, because an operator has no leak checks yet")
     show.emit({"apiVersion": "v1", "kind": "List", "items": items}, output or "yaml")
 
 
@@ -52,6 +50,6 @@ def _object(wish: TypedDocument) -> dict[str, Any]:
         metadata = {"name": documents.object_name(wish)}
         if wish.readme:
             metadata |= {"annotations": {readme.ANNOTATION: wish.readme}}
-    elif isinstance(wish, LifecycleHook | RouteGroup | ResourcePool):
+    elif isinstance(wish, LifecycleHook | RouteGroup | ResourcePool | LeakCheck):
         kind = type(wish).__name__
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}

@@ -16,6 +16,7 @@ from dayfly.lib.clock import clock_offset_ms, now_ms
 from dayfly.lib.tasks import cancel_and_wait
 from dayfly.link import wire
 from dayfly.link.wire import Verdict
+from dayfly.plan.leaks.listing import InventoryItem
 from dayfly.plan.leaks.lists import join_logs, without_jumps
 from dayfly.plan.leaks.sweep import (
     LeakState,
@@ -31,13 +32,13 @@ from dayfly.spec.leak_check import STATE_CHECK, LeakCheckSpec
 from dayfly.spec.leak_report import LeakDeletion, LeakReport
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from dayfly.embedded.engine import Engine
     from dayfly.embedded.leaks.leak_runs import LeakRuns
     from dayfly.embedded.leaks.state_leaks import StateLeaks
-    from dayfly.plan.leaks.listing import InventoryItem
     from dayfly.spec.lifecycle import Lifecycle
+    from dayfly.spec.resource_token import ResourceToken
 
 log = logging.getLogger(__name__)
 
@@ -152,6 +153,12 @@ class LeakCheckScheduler:
             found += [report] if report is not None else []
         states = self._states.report()
         return (*found, states) if states is not None else tuple(found)
+
+    async def resource_states(self, tokens: Sequence[ResourceToken]) -> dict[str, str]:
+        """Return the states of the runs of those resources that this home has made according to their tokens, by ID."""
+        items = [InventoryItem(each.id, name="", token=each.token) for each in tokens]
+        found = gather_evidence(self._reader, items, self._deleting)
+        return {id_: each.run.value for id_, each in found.items() if each.has_token}
 
     def _report(self, name: str) -> LeakReport | None:
         report = self._reports.get(name) or self._load_report(name)

@@ -73,10 +73,10 @@ def check_documents(documents: tuple[Lifecycle, ...], org: str) -> None:
     if documents and kinds not in ({SANDBOXES.kind}, {GROUP}, {MEMBER_KIND}):
         raise DocumentsRefusedError("the operator runs only sandboxes, route groups and pools for a server")
     nested = tuple(templates(documents))
-    _check_run(documents, org)
+    check_run(documents, org)
     for found in (*((documents,) if kinds == {MEMBER_KIND} else ()), *nested):
         _check_template(found)
-        _check_run(found, org)
+        check_run(found, org)
 
 
 def _check_template(documents: tuple[Lifecycle, ...]) -> None:
@@ -127,7 +127,12 @@ def templates(documents: tuple[Lifecycle, ...], depth: int = MAX_TEMPLATE_DEPTH)
         yield from templates(found, depth - 1)
 
 
-def _check_run(documents: tuple[Lifecycle, ...], org: str) -> None:
+def check_run(documents: tuple[Lifecycle, ...], org: str) -> None:
+    """Refuse documents that no plugin of the organisation can have, whatever their target is.
+
+    Raises:
+        DocumentsRefusedError: for the first problem.
+    """
     if (
         not documents
         or sum(len(each.units(event)) for each in documents for event in LifecycleEvent) > MAX_UNITS_PER_RUN

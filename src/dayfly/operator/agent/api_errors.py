@@ -7,15 +7,18 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 from dayfly.kube import errors
 from dayfly.spec.host_errors import HostUnavailableError
 
+OPERATOR = "dayfly-system:dayfly-operator"
 
-class HasNamespace(Protocol):
-    """An object that works in the namespace of one organisation."""
+
+class HasGrant(Protocol):
+    """An object that needs a grant of an administrator."""
 
     @property
-    def namespace(self) -> str: ...
+    def grant_command(self) -> str:
+        """The command that gives the grant."""
 
 
-S = TypeVar("S", bound=HasNamespace)
+S = TypeVar("S", bound=HasGrant)
 P = ParamSpec("P")
 T = TypeVar("T")
 _Method: TypeAlias = Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
@@ -31,10 +34,8 @@ def unavailable_on_error(method: _Method[S, P, T]) -> _Method[S, P, T]:
         except errors.Forbidden as fault:
             if fault.is_namespace_ending:
                 raise HostUnavailableError(str(fault)) from fault
-            raise HostUnavailableError(
-                f"{fault}: a cluster administrator can grant the right with kubectl create rolebinding dayfly-agent -n "
-                f"{self.namespace} --clusterrole dayfly-agent --serviceaccount dayfly-system:dayfly-operator"
-            ) from fault
+            problem = f"{fault}: a cluster administrator can grant the right with {self.grant_command}"
+            raise HostUnavailableError(problem) from fault
         except errors.ApiError as fault:
             raise HostUnavailableError(str(fault)) from fault
 

@@ -17,7 +17,8 @@ from dayfly.link.host_end import HostEnd
 from dayfly.link.wire import Verdict
 from dayfly.operator.agent import admission, offer_dedup, run_reads, served_runs, served_sandboxes
 from dayfly.operator.agent.admission import LocalKeys
-from dayfly.operator.agent.api_errors import unavailable_on_error
+from dayfly.operator.agent.api_errors import OPERATOR, unavailable_on_error
+from dayfly.operator.agent.leak_orders import LeakOrders, ServedChecks
 from dayfly.operator.agent.release import ReleaseQueue
 from dayfly.operator.agent.report_log import ReportLog
 from dayfly.operator.cluster.caches import ClusterWatches, has_finalizer
@@ -54,7 +55,6 @@ class ClusterHost:
     """The host (`link.host_interface.Host`) of one organisation, over the objects in its namespace."""
 
     is_remote = True
-    leak_checks = None
 
     def __init__(self, cluster: ClusterWatches, bound: Mapping[str, str], admit: Admit) -> None:
         """Create the host; `bound` has the namespace of each organisation, `admit` refuses what no executor can run."""
@@ -72,6 +72,7 @@ class ClusterHost:
         # Called if the cluster has less than the server was told.
         self.on_data_loss: Callable[[], None] = lambda: None
         self._release = ReleaseQueue(cluster)
+        self.leak_checks: LeakOrders | None = None
         self.end = HostEnd(self)
         cluster.sandboxes.listen(self._on_sandbox_change)
         cluster.runs.listen(self._on_run_change)
@@ -83,10 +84,19 @@ class ClusterHost:
         self.org, self.cluster_name, self.session = session.org, session.cluster, session.session
         self._reports.start_session(session.session)
 
+    def serve_leak_checks(self, checks: ServedChecks) -> None:
+        """Let the server make leak checks."""
+        self.leak_checks = LeakOrders(self, checks, self._admit)
+
     @property
     def namespace(self) -> str:
         """Return the namespace of the organisation's Sandboxes; empty if the administrator has not bound one."""
         return self._bound.get(self.org, "")
+
+    @property
+    def grant_command(self) -> str:
+        role = "dayfly-agent"
+        return f"kubectl create rolebinding {role} -n {self.namespace} --clusterrole {role} --serviceaccount {OPERATOR}"
 
     # --- called by the link (`link.host_interface.Host`) --------------------------------------------------------------
 

@@ -10,19 +10,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from dayfly.execute.pod import names
 from dayfly.execute.pod.read import parse_time
-from dayfly.operator.catalog import Catalog, PluginLeakCheck, PluginMissingError
+from dayfly.operator.catalog import PluginMissingError
 from dayfly.operator.cluster import births
 from dayfly.operator.cluster.caches import has_finalizer
 from dayfly.operator.cluster.objects import LEAK_CHECKS, LEAK_LABEL, RUNS, TARGET_FINALIZER, leak_request
 from dayfly.operator.leaks.check_store import (
     RESERVED_BYTES,
+    BrokenOrderError,
     CheckRecord,
     CheckTooLargeError,
     StoredCheck,
@@ -57,9 +57,12 @@ from dayfly.spec.report import FAILED
 if TYPE_CHECKING:
     from dayfly.operator.cluster.caches import ClusterWatches
     from dayfly.operator.cluster.objects import LeakCheckObject, RunObject
+    from dayfly.operator.leaks.check_source import CheckSource, CompiledCheck
     from dayfly.operator.leaks.check_status import CheckStatus
     from dayfly.operator.leaks.check_store import CheckStore
     from dayfly.operator.leaks.ledger_facts import FactReader
+    from dayfly.operator.leaks.served_orders import ServedOrders
+    from dayfly.operator.leaks.served_reports import ServedReports
     from dayfly.plan.leaks.listing import InventoryItem
     from dayfly.spec.report import RunReport
     from dayfly.spec.run import Run
@@ -87,10 +90,19 @@ class LeakCheckController:
     """The sweeps of all checks."""
 
     def __init__(
-        self, cluster: ClusterWatches, catalog: Catalog, store: CheckStore, facts: FactReader, status: CheckStatus
+        self,
+        cluster: ClusterWatches,
+        source: CheckSource,
+        store: CheckStore,
+        facts: FactReader,
+        status: CheckStatus,
+        orders: ServedOrders,
+        served: ServedReports,
     ) -> None:
         self._cluster = cluster
-        self._catalog = catalog
+        self._source = source
+        self._orders = orders
+        self._served = served
         self._store = store
         self._facts = facts
         self._status = status
@@ -98,6 +110,7 @@ class LeakCheckController:
         self._current: dict[str, str] = {}  # by UID of a check: the UID of its current run
         self._deleting: dict[str, str] = {}  # by UID of a check: the resource ID for which its current run is created
         self._offsets: dict[str, dict[int, int]] = {}  # by UID of a check, by the begin of a list
+        self._numbering = asyncio.Lock()  # of deletions, which are stored in the order of their sequences
 
     def reset(self) -> None:
         """Forget everything that only the active operator keeps current."""
@@ -105,9 +118,11 @@ class LeakCheckController:
         self._current.clear()
         self._deleting.clear()
         self._offsets.clear()
+        self._served.reset()
 
     def forget(self, uid: str) -> None:
         """Forget a check that was deleted."""
+        self._served.forget(uid)
         self._runs.pop(self._current.pop(uid, ""), None)
         self._deleting.pop(uid, None)
         self._offsets.pop(uid, None)
@@ -184,22 +199,28 @@ class LeakCheckController:
 
     async def _reconcile(self, seen: LeakCheckObject) -> float | None:
         if seen.metadata.deletion_timestamp:
+            self._served.forget(seen.metadata.uid)
             await self._release(seen)
             return None
         stored = await self._store.load(seen.metadata)
         self._remember(seen, stored.record)
+        served = None
         try:
-            compiled = self._catalog.leak_check(seen)
-        except (SpecError, PluginMissingError) as error:
+            served = stored.served()
+            if (delay := await self._orders.complete(seen, stored.record, served)) is not None:
+                return delay
+            compiled = self._source.compile(seen, served)
+        except (SpecError, PluginMissingError, BrokenOrderError) as error:
             missing = isinstance(error, PluginMissingError)
-            await self._status.report_waiting(
-                seen, SandboxNotReadyError(Reason.PLUGIN_MISSING if missing else Reason.REFUSED, str(error))
-            )
+            why = SandboxNotReadyError(Reason.PLUGIN_MISSING if missing else Reason.REFUSED, str(error))
+            await self._status.report_waiting(seen, why, served, stored.record)
             if stored.record.sweep is not None:
                 await self._save(seen, stored, abort_sweep(stored.record, stored.record.sweep))
             return POLL_INTERVAL_S
         record = without_other_lists(stored.record, digest((compiled.inventory,)))
         sweep = record.sweep
+        if served is not None and not self._served.is_complete:
+            return NEXT_STEP_S  # the sequence of its next deletion would not be known
         if sweep is None:
             return await self._rest(seen, stored, record, compiled)
         if sweep.generation != seen.metadata.generation:
@@ -209,14 +230,14 @@ class LeakCheckController:
         return await self._delete(seen, stored, record, compiled)
 
     async def _rest(
-        self, seen: LeakCheckObject, stored: StoredCheck, record: CheckRecord, compiled: PluginLeakCheck
+        self, seen: LeakCheckObject, stored: StoredCheck, record: CheckRecord, compiled: CompiledCheck
     ) -> float:
         """Begin the next sweep if it is due or requested; otherwise report the latest one."""
         now, text = self._cluster.now(), leak_request(seen)
         delay = seconds_until_due(compiled.spec, record.state, now)
         is_new = record.state.number == 0 or record.generation != seen.metadata.generation
         if delay > 0 and not is_new and text == record.request:
-            after = await self._status.report(seen, compiled.spec, compiled.plugin, record)
+            after = await self._status.report(seen, compiled.spec, compiled.plugin, record, compiled.served)
             return min(each for each in (after, delay, POLL_INTERVAL_S) if each > 0)
         action, _, rest = text.partition(" ")
         plan = rest.split(" ")[0] if action == "apply" and text != record.request else ""
@@ -226,7 +247,7 @@ class LeakCheckController:
         return await self._save(seen, stored, begun)
 
     async def _list(
-        self, seen: LeakCheckObject, stored: StoredCheck, record: CheckRecord, compiled: PluginLeakCheck
+        self, seen: LeakCheckObject, stored: StoredCheck, record: CheckRecord, compiled: CompiledCheck
     ) -> float:
         """Run the inventory, or compare its list."""
         sweep = record.sweep
@@ -235,9 +256,9 @@ class LeakCheckController:
         error = await self._outcome(seen, sweep, document, "")
         if error is None:
             if (why := _obstacle(self._runs.get(sweep.run, _RunState()).report)) is not None:
-                await self._status.report_waiting(seen, why)
+                await self._status.report_waiting(seen, why, compiled.served, record)
             else:
-                await self._status.report(seen, compiled.spec, compiled.plugin, record)
+                await self._status.report(seen, compiled.spec, compiled.plugin, record, compiled.served)
             return POLL_INTERVAL_S
         items: tuple[InventoryItem, ...] = ()
         if error:
@@ -261,7 +282,7 @@ class LeakCheckController:
         seen: LeakCheckObject,
         stored: StoredCheck,
         record: CheckRecord,
-        compiled: PluginLeakCheck,
+        compiled: CompiledCheck,
         items: tuple[InventoryItem, ...],
     ) -> float:
         """Compare a complete list with the runs and records, and choose what to delete."""
@@ -272,21 +293,30 @@ class LeakCheckController:
         offsets.setdefault(sweep.began_at, self._cluster.now() - _monotonic_ms())
         known = without_jumps(state.complete_lists(), sweep.began_at, offsets, spec.grace_ms)
         facts = await self._facts.read(items, origin)
-        find_deletion = partial(self._deletion, seen)
         now = self._cluster.now()
         state, chosen = compare_list(
-            spec, origin.plugin, state, known, items, facts, find_deletion, now, knows_all_plugins=True
+            spec,
+            origin.plugin,
+            state,
+            known,
+            items,
+            facts,
+            compiled.find_deletion,
+            now,
+            knows_all_plugins=compiled.served is None,
         )
         kept = {each.began_at for each in state.lists}
         self._offsets[seen.metadata.uid] = {at: offset for at, offset in offsets.items() if at in kept}
         after = msgspec.structs.replace(with_findings(record, state), sweep=None)
         if chosen:
             sweep = msgspec.structs.replace(sweep, ended=await self._facts.ended_runs(chosen))
-            after = begin_deletion(after, sweep, chosen, now)
-        return await self._save(seen, stored, after, reserved=RESERVED_BYTES)
+        async with self._numbering:
+            if chosen:
+                after = begin_deletion(after, sweep, chosen, now, self._served.next_sequence(now))
+            return await self._save(seen, stored, after, reserved=RESERVED_BYTES)
 
     async def _delete(
-        self, seen: LeakCheckObject, stored: StoredCheck, record: CheckRecord, compiled: PluginLeakCheck
+        self, seen: LeakCheckObject, stored: StoredCheck, record: CheckRecord, compiled: CompiledCheck
     ) -> float:
         """Delete the next orphan, or record the result of its deletion."""
         sweep = record.sweep
@@ -297,29 +327,32 @@ class LeakCheckController:
         if sweep.plan:
             so_far = msgspec.structs.replace(so_far, applied="", applied_plan="", applied_number=0)
         so_far_record = msgspec.structs.replace(record, state=so_far)
-        await self._status.report(seen, compiled.spec, compiled.plugin, so_far_record)
+        await self._status.report(seen, compiled.spec, compiled.plugin, so_far_record, compiled.served)
         id_, plugin = next(iter(sweep.waiting.items()))
         error = await self._try_deletion(seen, compiled, record, sweep)
         if error is None:
             return POLL_INTERVAL_S
-        after = end_deletion(record, sweep, error, self._cluster.now())
-        if await self._store.save(seen.metadata, stored, after) and not error:
+        now = self._cluster.now()
+        async with self._numbering:
+            after = end_deletion(record, sweep, error, now, self._served.next_sequence(now))
+            is_saved = await self._store.save(seen.metadata, stored, after)
+        if is_saved and not error:
             log.info("leak check %s has deleted the items of %s with %s", seen.metadata.name, id_, plugin)
             self._status.record_deletion(seen, id_, plugin)
         return NEXT_STEP_S
 
     async def _try_deletion(
-        self, seen: LeakCheckObject, compiled: PluginLeakCheck, record: CheckRecord, sweep: Sweep
+        self, seen: LeakCheckObject, compiled: CompiledCheck, record: CheckRecord, sweep: Sweep
     ) -> str | None:
         """Return the error of the next deletion, empty for success; None while it is not done. Begin it if needed."""
         id_, plugin = next(iter(sweep.waiting.items()))
-        document = self._deletion(seen, plugin)
+        document, known = compiled.find_plan_deletion(plugin, sweep.plan), compiled.find_deletion(plugin)
         if document is None:
             return f"the cluster has no delete steps of {plugin}"
         resource = msgspec.structs.replace(document, resource_id=id_)
         if self._cluster.ledger.get(_run_name(seen, sweep)) is not None:
             error = await self._outcome(seen, sweep, resource, id_)
-        elif digest_deletion(compiled.spec, document) != record.state.deletions.get(plugin):
+        elif digest_deletion(compiled.spec, known) != record.state.deletions.get(plugin):
             return f"the delete steps of {plugin} have changed since the list"
         else:
             # The cache may lack a run that another check has just created.
@@ -333,12 +366,6 @@ class LeakCheckController:
 
     async def _may_delete(self, sweep: Sweep, id_: str) -> bool:
         return id_ in sweep.ended and await self._facts.may_delete(id_, sweep.ended[id_], sweep.run)
-
-    def _deletion(self, seen: LeakCheckObject, plugin: str) -> Lifecycle | None:
-        try:
-            return self._catalog.leak_check(seen, plugin.partition("@")[2]).delete
-        except (SpecError, PluginMissingError):
-            return None
 
     async def _outcome(self, seen: LeakCheckObject, sweep: Sweep, document: Lifecycle, id_: str) -> str | None:
         """Return the error of the current run, empty for success; None while it is not done. Create it if needed."""
@@ -382,6 +409,7 @@ class LeakCheckController:
     def _remember(self, seen: LeakCheckObject, record: CheckRecord) -> None:
         """Remember the current run, and forget the earlier one, which gets a turn so that it ends."""
         uid, run = seen.metadata.uid, record.sweep.run if record.sweep is not None else ""
+        self._served.note_record(uid, record)
         before = self._current.get(uid, "")
         self._current[uid] = run
         if before not in ("", run):

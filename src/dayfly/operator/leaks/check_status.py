@@ -7,21 +7,23 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from dayfly.execute.pod.read import format_time
-from dayfly.operator.cluster.objects import LEAK_CHECKS, LeakCheckObject
+from dayfly.operator.cluster.objects import LEAK_CHECKS, SERVED_FOR_ANNOTATION, LeakCheckObject, served_uid
 from dayfly.operator.status.status_writer import ObjectStatusWriter, condition_update
 from dayfly.plan.leaks.sweep import describe_check
 from dayfly.plan.leaks.verdict import LeakVerdict
 from dayfly.plan.reasons import Reason
 from dayfly.spec.kinds import MAX_SHOWN_DELETIONS
+from dayfly.spec.leak_check import LeakCheckSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dayfly.kube.events import Recorder
     from dayfly.operator.cluster.caches import ClusterWatches
-    from dayfly.operator.leaks.check_store import CheckRecord
+    from dayfly.operator.leaks.check_source import CompiledCheck
+    from dayfly.operator.leaks.check_store import CheckRecord, ServedCheck
+    from dayfly.operator.leaks.served_reports import ServedReports
     from dayfly.operator.status.sandbox_status import SandboxNotReadyError
-    from dayfly.spec.leak_check import LeakCheckSpec
     from dayfly.spec.leak_report import LeakFinding, LeakReport
 
 MAX_FINDINGS_BYTES: Final = 512 * 1024
@@ -32,8 +34,9 @@ MAX_REASON_LENGTH: Final = 1_024
 class CheckStatus:
     """Writes the statuses of checks. It remembers the last one, so that the same status is not written twice."""
 
-    def __init__(self, cluster: ClusterWatches, events: Recorder) -> None:
+    def __init__(self, cluster: ClusterWatches, events: Recorder, served: ServedReports) -> None:
         self._cluster = cluster
+        self._served = served
         self._writer = ObjectStatusWriter[LeakCheckObject](cluster, LEAK_CHECKS, events)
 
     def forget(self, uid: str) -> None:
@@ -44,23 +47,36 @@ class CheckStatus:
         """Forget all checks: another replica writes their statuses now."""
         self._writer.reset()
 
-    async def report(self, seen: LeakCheckObject, spec: LeakCheckSpec, plugin: str, record: CheckRecord) -> float:
-        """Report the latest sweep; return the seconds until the next report, 0 if none is needed."""
-        name, is_sweeping = seen.metadata.name, record.sweep is not None
-        found = describe_check(name, spec, plugin, record.state, is_sweeping=is_sweeping)
-        counts = dict(found.counts)
-        for verdict, count in record.hidden.items():
-            counts[verdict] = counts.get(verdict, 0) + count
-        findings = limit_findings(found.findings)
-        # A person must have seen everything that a plan deletes.
-        is_cut = any(each.deletable for each in found.findings[len(findings) :])
-        plan = "" if is_cut else found.plan
-        deletions = record.deletions[-MAX_SHOWN_DELETIONS:]
-        found = msgspec.structs.replace(found, counts=counts, findings=findings, plan=plan, deletions=deletions)
+    async def report(
+        self,
+        seen: LeakCheckObject,
+        spec: LeakCheckSpec,
+        plugin: str,
+        record: CheckRecord,
+        served: ServedCheck | None = None,
+    ) -> float:
+        """Report the latest sweep; return the seconds until the next report, 0 if none is needed.
+
+        `served` is the order of the server that has made the check, if one has.
+        """
+        found = describe_record(seen.metadata.name, spec, plugin, record)
+        if served is not None:
+            self._served.keep(seen.metadata.uid, served.org, found)
+        found = msgspec.structs.replace(found, deletions=found.deletions[-MAX_SHOWN_DELETIONS:])
         return await self._write(seen, *_summary(found), _fields(found))
 
-    async def report_waiting(self, seen: LeakCheckObject, why: SandboxNotReadyError) -> None:
-        """Report why a check does not list."""
+    async def report_waiting(
+        self, seen: LeakCheckObject, why: SandboxNotReadyError, served: ServedCheck | None, record: CheckRecord
+    ) -> None:
+        """Report why a check does not list. `served` is the order of the server that has made it, if it can be read."""
+        meta = seen.metadata
+        org = (meta.annotations or {}).get(SERVED_FOR_ANNOTATION, "") if served_uid(meta) else ""
+        spec, plugin = LeakCheckSpec(plugin=""), ""
+        if served is not None:
+            org, spec, plugin = served.org, served.put.spec, served.put.plugin
+        if org:
+            found = describe_record(meta.name, spec, plugin, record)
+            self._served.keep(meta.uid, org, msgspec.structs.replace(found, error=str(why)))
         await self._write(seen, False, why.reason, str(why), {})
 
     def record_deletion(self, seen: LeakCheckObject, id_: str, plugin: str) -> None:
@@ -75,6 +91,19 @@ class CheckStatus:
             seen.metadata.generation, is_ready, reason, message, fields, urgent=fields.get("number")
         )
         return await self._writer.write(seen, update, self._cluster.now())
+
+
+def describe_record(name: str, spec: LeakCheckSpec, plugin: str, record: CheckRecord) -> LeakReport:
+    """Return the report about a stored record, with a limited size."""
+    found = describe_check(name, spec, plugin, record.state, is_sweeping=record.sweep is not None)
+    counts = dict(found.counts)
+    for verdict, count in record.hidden.items():
+        counts[verdict] = counts.get(verdict, 0) + count
+    findings = limit_findings(found.findings)
+    # A person must have seen everything that a plan deletes.
+    is_cut = any(each.deletable for each in found.findings[len(findings) :])
+    plan = "" if is_cut else found.plan
+    return msgspec.structs.replace(found, counts=counts, findings=findings, plan=plan, deletions=record.deletions)
 
 
 def _summary(found: LeakReport) -> tuple[bool, str, str]:

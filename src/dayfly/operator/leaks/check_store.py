@@ -1,7 +1,7 @@
 """The stored states of leak checks: one Secret in the operator's namespace for each, changed by compare-and-swap.
 
 The Secret belongs to the check, so the cluster's garbage collector deletes both. The names in a list are of all users,
-so the operator's namespace keeps them.
+so the operator's namespace keeps them. The Secret of a server's check also has the server's order.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import msgspec
 from dayfly.execute.pod import names
 from dayfly.kube import errors
 from dayfly.kube.objects import SECRETS
+from dayfly.link.wire import PutLeakCheck
 from dayfly.operator.cluster.objects import LEAK_CHECKS
 from dayfly.plan.leaks.listing import InventoryItem
 from dayfly.plan.leaks.sweep import LeakState, StoredList, shown_state
 from dayfly.spec.leak_report import LeakDeletion
+from dayfly.spec.lifecycle import Lifecycle
 
 if TYPE_CHECKING:
     from dayfly.kube.client import KubeClient
@@ -31,7 +33,11 @@ MAX_BYTES = 900 * 1024
 # Part of these bytes that lists must leave free, for the errors of a sweep's 1,000 deletions, the latest deletions and
 # the latest request.
 RESERVED_BYTES = 250 * 1024
-_DATA = "state"
+# Part of these bytes that the order of a server may have in compressed form.
+MAX_ORDER_BYTES = 250 * 1024
+# The generation in the record of a check with a new order, whose spec its object does not have yet.
+ORDERED = -1
+_DATA, _ORDER = "state", "order"
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,11 +88,49 @@ class CheckRecord(msgspec.Struct, frozen=True, kw_only=True):
     deletions: tuple[LeakDeletion, ...] = ()
 
 
+class ServedCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """The order of a server that has made a check.
+
+    Attributes:
+        org: The organisation at the server.
+        put: The order: the spec, and the documents that list and delete.
+        plan: The digest of the latest plan that the server has requested; empty for none.
+        plan_deletes: Further documents that delete, for this plan only, by `name@version` of the plugin.
+        is_dropped: Whether the server has deleted the check, so that it begins nothing more.
+    """
+
+    org: str
+    put: PutLeakCheck
+    plan: str = ""
+    plan_deletes: dict[str, Lifecycle] = {}
+    is_dropped: bool = False
+
+
 class StoredCheck(NamedTuple):
-    """A record and the Secret that has it; `secret` is None if there is none yet."""
+    """A record and the Secret that has it.
+
+    Attributes:
+        secret: The metadata of the Secret; None if there is none yet.
+        record: The record.
+        order: The stored form of the server's order; empty for a check of this cluster.
+    """
 
     secret: AnnotatedMeta | None
     record: CheckRecord
+    order: bytes = b""
+
+    def served(self) -> ServedCheck | None:
+        """Return the server's order; None for a check of this cluster.
+
+        Raises:
+            BrokenOrderError: another program has changed it.
+        """
+        if not self.order:
+            return None
+        try:
+            return msgspec.json.decode(zlib.decompress(self.order), type=ServedCheck)
+        except (msgspec.DecodeError, zlib.error, RecursionError) as fault:
+            raise BrokenOrderError from fault
 
 
 class _Row(msgspec.Struct, array_like=True, frozen=True):
@@ -104,7 +148,14 @@ class _Stored(msgspec.Struct, frozen=True):
 
 
 class CheckTooLargeError(Exception):
-    """A list is too long to be stored."""
+    """A list or an order is too long to be stored."""
+
+
+class BrokenOrderError(Exception):
+    """The order of a server cannot be read, because another program has changed it."""
+
+    def __init__(self) -> None:
+        super().__init__("the stored order of the server cannot be read: apply the check at the server again")
 
 
 class CheckStore:
@@ -123,12 +174,20 @@ class CheckStore:
         found = await self._client.find(SECRETS, _name(check.uid), self._namespace)
         if found is None:
             return StoredCheck(None, CheckRecord())
+        order = (found.data or {}).get(_ORDER, b"")
         try:
-            return StoredCheck(found.metadata, _unpack((found.data or {}).get(_DATA, b"")))
+            return StoredCheck(found.metadata, _unpack((found.data or {}).get(_DATA, b"")), order)
         except (msgspec.DecodeError, zlib.error, IndexError):
-            return StoredCheck(found.metadata, CheckRecord())
+            return StoredCheck(found.metadata, CheckRecord(), order)
 
-    async def save(self, check: AnnotatedMeta, before: StoredCheck, record: CheckRecord, reserved: int = 0) -> bool:
+    async def save(
+        self,
+        check: AnnotatedMeta,
+        before: StoredCheck,
+        record: CheckRecord,
+        reserved: int = 0,
+        served: ServedCheck | None = None,
+    ) -> bool:
         """Store a record if the stored one is still `before`. Return whether it is stored.
 
         Args:
@@ -136,13 +195,14 @@ class CheckStore:
             before: The stored record that it replaces.
             record: The new record.
             reserved: Number of bytes that must be free afterwards.
+            served: The new order of the server; None if it is unchanged.
 
         Raises:
-            CheckTooLargeError: the lists are too long; nothing is stored.
+            CheckTooLargeError: the lists or the order are too long; nothing is stored.
             errors.ApiError: it may not be stored.
         """
-        data = _pack(record)
-        limit = MAX_BYTES - reserved
+        data, order = _pack(record), before.order if served is None else _pack_order(served)
+        limit = MAX_BYTES - reserved - len(order)
         if len(data) > limit:
             raise CheckTooLargeError(
                 f"the list is too long for a cluster: it has {len(data) >> 10} KiB in compressed form, at most "
@@ -151,7 +211,8 @@ class CheckStore:
         owner = {"apiVersion": LEAK_CHECKS.api_version, "kind": LEAK_CHECKS.kind, "name": check.name, "uid": check.uid}
         meta: dict[str, Any] = {"name": _name(check.uid), "namespace": self._namespace, "ownerReferences": [owner]}
         body = {"apiVersion": "v1", "kind": "Secret", "type": TYPE, "metadata": meta}
-        body["data"] = {_DATA: base64.b64encode(data).decode()}
+        parts = {_DATA: data, **({_ORDER: order} if order else {})}
+        body["data"] = {name: base64.b64encode(part).decode() for name, part in parts.items()}
         try:
             if before.secret is None:
                 await self._client.create(SECRETS, body, self._namespace)
@@ -169,6 +230,22 @@ def with_findings(record: CheckRecord, state: LeakState) -> CheckRecord:
     hidden = Counter(each.verdict for each in state.findings)
     hidden.subtract(Counter(each.verdict for each in shown.findings))
     return msgspec.structs.replace(record, state=shown, hidden={key: count for key, count in hidden.items() if count})
+
+
+def _pack_order(served: ServedCheck) -> bytes:
+    """Return the stored form of an order.
+
+    Raises:
+        CheckTooLargeError: it is too long.
+    """
+    order = zlib.compress(msgspec.json.encode(served))
+    if len(order) > MAX_ORDER_BYTES:
+        raise CheckTooLargeError(
+            f"the scripts of the plugin have {len(order) >> 10} KiB in compressed form, at most "
+            f"{MAX_ORDER_BYTES >> 10} KiB are possible in a cluster; move long texts into images, or remove versions "
+            "of the plugin"
+        )
+    return order
 
 
 def _pack(record: CheckRecord) -> bytes:

@@ -9,9 +9,13 @@ from dayfly.kube.controller import Controller, Resync
 from dayfly.operator.catalog import Catalog
 from dayfly.operator.cluster.objects import LEAK_CHECKS
 from dayfly.operator.leaks.check_controller import LeakCheckController
+from dayfly.operator.leaks.check_source import CheckSource
 from dayfly.operator.leaks.check_status import CheckStatus
 from dayfly.operator.leaks.check_store import CheckStore
 from dayfly.operator.leaks.ledger_facts import FactReader
+from dayfly.operator.leaks.served_checks import ServedChecks
+from dayfly.operator.leaks.served_orders import ServedOrders
+from dayfly.operator.leaks.served_reports import ServedReports
 from dayfly.operator.leaks.state_check import StateCheck
 from dayfly.operator.targets.leak_check import LeakCheckTarget
 from dayfly.spec.leak_check import STATE_CHECK
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from dayfly.kube.events import Recorder
     from dayfly.operator.cluster.caches import ClusterWatches
     from dayfly.operator.cluster.objects import LeakCheckObject, PluginObject, RunObject
+    from dayfly.operator.leaks.ledger_facts import AskServer
     from dayfly.operator.records.registry import ResourceRegistry
     from dayfly.operator.targets.targets import Targets
 
@@ -36,10 +41,20 @@ class LeaksExtension:
 
     def __init__(self, registry: ResourceRegistry, cluster: ClusterWatches, targets: Targets, events: Recorder) -> None:
         self._cluster = cluster
-        self._status = CheckStatus(cluster, events)
-        store, facts = CheckStore(cluster.client, registry.namespace), FactReader(cluster, registry, targets)
-        self._checks = LeakCheckController(cluster, Catalog(cluster), store, facts, self._status)
-        self._states = StateCheck(cluster, registry, store, facts, self._status)
+        reports = ServedReports(cluster.leak_checks)
+        self._status = CheckStatus(cluster, events, reports)
+        store, self._facts = CheckStore(cluster.client, registry.namespace), FactReader(cluster, registry, targets)
+        self._checks = LeakCheckController(
+            cluster,
+            CheckSource(Catalog(cluster)),
+            store,
+            self._facts,
+            self._status,
+            ServedOrders(cluster, reports),
+            reports,
+        )
+        self._states = StateCheck(cluster, registry, store, self._facts, self._status)
+        self.served = ServedChecks(cluster, store, reports, self._facts)
         targets.add(LeakCheckTarget(cluster, self._checks))
         cluster.leak_checks.listen(self._on_check_change)
         cluster.runs.listen(self._on_run_change)
@@ -49,6 +64,10 @@ class LeaksExtension:
     def using(cls, registry: ResourceRegistry) -> Callable[[ClusterWatches, Targets, Recorder], LeaksExtension]:
         """Return a factory for the extension with the tokens and records of `registry`."""
         return partial(cls, registry)
+
+    def ask(self, server: AskServer) -> None:
+        """Ask a server for the resources that other clusters of its organisation have made."""
+        self._facts.ask_server = server
 
     def reset(self) -> None:
         """Forget what only the active replica keeps up to date."""

@@ -6,17 +6,21 @@ before it is deleted, so a resource is in one of both.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
+from dayfly.link.envelope import MAX_TOKENS
 from dayfly.operator.cluster.caches import has_finalizer
 from dayfly.operator.cluster.objects import DOCUMENTS, LEAK_CHECKS, LEAK_LABEL, RUNS, TARGET_FINALIZER, RunObject
 from dayfly.plan.leaks.records import expected_resource, record_resource
 from dayfly.plan.leaks.sweep import LedgerFacts
 from dayfly.plan.leaks.verdict import Evidence, ResourceRunState
 from dayfly.spec.identity import resource_id
+from dayfly.spec.resource_token import ResourceToken
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+    from collections.abc import AsyncIterator, Collection, Iterable
 
     from dayfly.operator.cluster.caches import ClusterWatches
     from dayfly.operator.records.record_store import EndedResource
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
     from dayfly.plan.leaks.verdict import ExpectedResource
     from dayfly.spec.lifecycle import Lifecycle, StepOrigin
 
+AskServer = Callable[[Sequence[ResourceToken]], Awaitable[dict[str, str] | None]]
+
 
 class FactReader:
     """Reads the runs and the records of this cluster."""
@@ -34,6 +40,9 @@ class FactReader:
         self._cluster = cluster
         self._registry = registry
         self._targets = targets
+        self.ask_server: AskServer = _ask_nobody
+        """Queries the server for the resources of other clusters. Without a server there are none."""
+        self._asking = asyncio.Lock()
 
     async def read(self, items: Sequence[InventoryItem], origin: StepOrigin) -> LedgerFacts:
         """Return the facts about a list. `origin` is that of the inventory.
@@ -42,6 +51,7 @@ class FactReader:
             BrokenKeyError: the key of tokens cannot be used.
             errors.ApiError: the API server failed.
         """
+        self._registry.refresh()
         runs = (await self._cluster.client.list_all(RUNS)).items
         living = living_resources(runs)
         tokens: dict[str, bool] = {}
@@ -52,14 +62,19 @@ class FactReader:
         records = await self._registry.records.find(tokens.keys())
         # A lost ledger has neither: its resources may be in use.
         absent = ResourceRunState.UNANSWERED if self.lost_targets(runs) else ResourceRunState.NONE
+        unrecorded = tokens.keys() - records.keys()
+        elsewhere = await self._ask_elsewhere([each for each in items if each.id in unrecorded and each.token])
         evidence = {id_: Evidence(state) for id_, state in living.items()}
         for id_, has_token in tokens.items():
             record = records.get(id_)
-            evidence[id_] = (
-                Evidence(ResourceRunState.NONE, plugin_of(record, origin.publisher), record.ended_at, has_token)
-                if record is not None
-                else Evidence(absent, has_token=has_token)
-            )
+            if record is not None:
+                plugin = plugin_of(record, origin.publisher)
+                evidence[id_] = Evidence(ResourceRunState.NONE, plugin, record.ended_at, has_token)
+            elif has_token and absent is ResourceRunState.UNANSWERED:
+                evidence[id_] = Evidence(absent, has_token=True)
+            else:
+                is_ours = has_token or id_ in elsewhere
+                evidence[id_] = Evidence(elsewhere.get(id_, absent), has_token=is_ours)
         return LedgerFacts(evidence, [each async for each in self._expected(runs, origin)])
 
     async def ended_runs(self, ids: Collection[str]) -> dict[str, str]:
@@ -69,6 +84,43 @@ class FactReader:
             errors.ApiError: the API server failed.
         """
         return {id_: each.run for id_, each in (await self._registry.records.find(ids)).items()}
+
+    async def states(self, tokens: Sequence[ResourceToken]) -> dict[str, str]:
+        """Return the states of the runs of those resources that this cluster has made according to their tokens.
+
+        Raises:
+            BrokenKeyError: the key of tokens cannot be used.
+            errors.ApiError: the API server failed.
+        """
+        async with self._asking:  # another cluster must not let this one list its runs many times at once
+            self._registry.refresh()
+            ours = [each.id for each in tokens if await self._registry.is_ours(each.token, each.id)]
+            if not ours:
+                return {}
+            runs = (await self._cluster.client.list_all(RUNS)).items
+            living, records = living_resources(runs), await self._registry.records.find(ours)
+            absent = ResourceRunState.UNANSWERED if self.lost_targets(runs) else ResourceRunState.NONE
+            found = {id_: ResourceRunState.NONE if id_ in records else absent for id_ in ours}
+            return {id_: living.get(id_, state).value for id_, state in found.items()}
+
+    async def _ask_elsewhere(self, items: Sequence[InventoryItem]) -> dict[str, ResourceRunState]:
+        """Return the states of resources that other clusters of the organisation have made, by ID.
+
+        Without an answer, every item with a token may be of another cluster, and so may those beyond the limit.
+        """
+        found_tokens = dict.fromkeys(ResourceToken(each.id, each.token) for each in items)
+        tokens = tuple(each for each in found_tokens if each.is_well_formed)
+        if not tokens:
+            return {}
+        answer = await self.ask_server(tokens[:MAX_TOKENS])
+        found = {each.id: ResourceRunState.UNANSWERED for each in tokens[MAX_TOKENS:]}
+        if answer is None:
+            return found | {each.id: ResourceRunState.UNANSWERED for each in tokens}
+        states = ResourceRunState.__members__.values()
+        return found | {
+            id_: ResourceRunState(state) if state in states else ResourceRunState.UNANSWERED
+            for id_, state in answer.items()
+        }
 
     async def may_delete(self, id_: str, ended: str, deletion: str) -> bool:
         """Return whether a run with the UID `deletion` may delete a resource.
@@ -94,7 +146,9 @@ class FactReader:
                 record = record_resource(run.ledger.uid, document, run.ledger.born_at)
                 wanted = origin.publisher, origin.plugin, origin.inventory
                 if record is not None and (record.publisher, record.plugin_name, record.inventory) == wanted:
-                    yield expected_resource(record, run.ledger, documents)
+                    found = expected_resource(record, run.ledger, documents)
+                    offered = run.spec.offered
+                    yield found._replace(name=f"{offered.name}/{record.resource}") if offered is not None else found
 
     async def _documents(self, run: RunObject) -> tuple[Lifecycle, ...]:
         """Return the documents of a run; none if one is lost, because nothing is known of its resources then."""
@@ -120,6 +174,11 @@ class FactReader:
             for item in adapter.cache
             if has_finalizer(item.metadata, TARGET_FINALIZER) and item.metadata.uid not in known
         }
+
+
+async def _ask_nobody(_tokens: Sequence[ResourceToken]) -> dict[str, str] | None:
+    """Return no resources: there is no server."""
+    return {}
 
 
 def living_resources(runs: Iterable[RunObject]) -> dict[str, ResourceRunState]:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from dayfly.operator.leaks.check_store import CheckRecord, Sweep
 
-KEPT_DELETIONS: Final = 100
+# As many as a plan may have: the server reads them once a minute.
+KEPT_DELETIONS: Final = 1_000
 # A record has the errors of up to 1,000 deletions.
 MAX_ERROR_BYTES: Final = 200
 CHANGED: Final = "the check or the run of the resource has changed, or another check deletes it"
@@ -28,11 +29,16 @@ _CHANGED_DURING_DELETION: Final = (
 )
 
 
-def begin_deletion(record: CheckRecord, sweep: Sweep, waiting: Mapping[str, str], now: int) -> CheckRecord:
-    """Return the record with the deletion of the first waiting resource, which has a new run."""
+def begin_deletion(
+    record: CheckRecord, sweep: Sweep, waiting: Mapping[str, str], now: int, least: int = 0
+) -> CheckRecord:
+    """Return the record with the deletion of the first waiting resource, which has a new run.
+
+    Its sequence is at least `least`.
+    """
     id_, plugin = next(iter(waiting.items()))
     # At least the time: a record that was lost would begin with the sequences of earlier deletions.
-    sequence = max(now, record.deletions[-1].sequence + 1 if record.deletions else 0)
+    sequence = max(now, least, record.deletions[-1].sequence + 1 if record.deletions else 0)
     deletion = LeakDeletion(sequence=sequence, id=id_, plugin=plugin, plan=sweep.plan, at=now)
     return msgspec.structs.replace(
         record,
@@ -41,8 +47,11 @@ def begin_deletion(record: CheckRecord, sweep: Sweep, waiting: Mapping[str, str]
     )
 
 
-def end_deletion(record: CheckRecord, sweep: Sweep, error: str, now: int) -> CheckRecord:
-    """Return the record with the result of the current deletion; begin the next one, or end the sweep."""
+def end_deletion(record: CheckRecord, sweep: Sweep, error: str, now: int, least: int = 0) -> CheckRecord:
+    """Return the record with the result of the current deletion; begin the next one, or end the sweep.
+
+    The sequence of the next one is at least `least`.
+    """
     (id_, _), *rest = sweep.waiting.items()
     if error:
         sweep = msgspec.structs.replace(sweep, errors={**sweep.errors, id_: limit_text(error, MAX_ERROR_BYTES)})
@@ -50,7 +59,7 @@ def end_deletion(record: CheckRecord, sweep: Sweep, error: str, now: int) -> Che
         sweep = msgspec.structs.replace(sweep, deleted=(*sweep.deleted, id_))
         record = msgspec.structs.replace(record, deletions=_with_success(record.deletions, id_))
     if rest:
-        return begin_deletion(record, sweep, dict(rest), now)
+        return begin_deletion(record, sweep, dict(rest), now, least)
     state = record_deletions(record.state, sweep.deleted, sweep.errors)
     return msgspec.structs.replace(record, state=state, sweep=None)
 

@@ -376,6 +376,15 @@ leak_checks = Table(
 # The mailboxes of clusters whose agent connects to the server. `sent` is the number of the last message to the host and
 # `sent_digest` covers all of them; `acknowledged` is the last that the host has confirmed. `received` counts the
 # messages of the host in its session, and `inbox` numbers them for replicas.
+# The key of each organisation, from which its clusters' keys for resource tokens are derived, in hexadecimal form.
+organisation_keys = Table(
+    "organisation_keys",
+    metadata,
+    Column("org", String(253), primary_key=True),
+    Column("key", String(64), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+
 agents = Table(
     "agents",
     metadata,
@@ -396,6 +405,8 @@ agents = Table(
     Column("version", String(128), nullable=False, default=""),
     # JSON: why no messages are exchanged until an administrator has confirmed it; empty if they are exchanged.
     Column("frozen", Text, nullable=False, default=""),
+    # JSON: the names of the cluster in resource tokens by earlier keys, as its operator announces them.
+    Column("token_hosts", Text, nullable=False, server_default=""),
     ForeignKeyConstraint(["org", "cluster"], ["clusters.org", "clusters.name"], ondelete="CASCADE"),
 )
 

@@ -9,7 +9,16 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dayfly.link.envelope import ReceivedCount, SentMessages, Session, SessionRequest, StartRequest, UnreadMessages
+from dayfly.link.envelope import (
+    ReceivedCount,
+    ResourcesAnswer,
+    ResourcesRequest,
+    SentMessages,
+    Session,
+    SessionRequest,
+    StartRequest,
+    UnreadMessages,
+)
 from dayfly.server import attention
 from dayfly.server.access.callers import Role
 from dayfly.server.access.scopes import Reach
@@ -150,6 +159,11 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
     },
     "/agent/births": {
         "POST": RouteOperation(None, "For agents: check which runs may start.", StartRequest, body=StartRequest)
+    },
+    "/agent/resources": {
+        "POST": RouteOperation(
+            None, "For agents: find resources of other clusters.", ResourcesAnswer, body=ResourcesRequest
+        )
     },
     _CLUSTER + "/tokens": {
         "GET": RouteOperation(ADMIN, "List the tokens of a cluster, without their secrets.", [forms.ClusterToken]),

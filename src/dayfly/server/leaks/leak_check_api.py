@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -28,8 +28,11 @@ from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
 from dayfly.spec.leak_check import STATE_CHECK, LeakCheck
 from dayfly.spec.lifecycle import canonical
 from dayfly.spec.scalars import semver
+from dayfly.spec.scalars.numbers import MAX_INTEGER
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from starlette.requests import Request
     from starlette.routing import Route
 
@@ -50,6 +53,13 @@ MAX_PLAN_LENGTH: Final = 64
 READ_ONLY: Final = ("plugin", "status")
 
 
+class _Found(NamedTuple):
+    """Checks by name, and the clusters that do not answer, with the reason."""
+
+    reports: dict[str, LeakReport]
+    silent: dict[str, str]
+
+
 class LeakCheckApi:
     """The endpoints below `/leakchecks`. Only keys without a scope use them: a list has items of all sandboxes."""
 
@@ -67,13 +77,18 @@ class LeakCheckApi:
         ]
 
     async def list_all(self, request: Request) -> Any:
+        """Return all checks; those of a cluster that does not answer as its last report had them, without findings."""
         _refuse_scope(request)
-        is_brief = not read_flag(request, "findings", default=True)
-        found = sorted((await self._find_all(request, is_brief=is_brief))[0].items())
-        return await self._describe(request, *(report for _, report in found))
+        found = await self._find_all(request, is_brief=not read_flag(request, "findings", default=True))
+        stored = await self._read_stored(request, found.silent)
+        return await self._describe(request, *(report for _, report in sorted({**stored, **found.reports}.items())))
 
     async def get(self, request: Request) -> Any:
         _refuse_scope(request)
+        name = request.path_params["name"]
+        found = await self._find_all(request, name)
+        if name not in found.reports and name in (stored := await self._read_stored(request, found.silent)):
+            return (await self._describe(request, stored[name]))[0]
         return await self._find_described(request)
 
     async def put(self, request: Request) -> Any:
@@ -84,7 +99,7 @@ class LeakCheckApi:
             body = {key: value for key, value in body.items() if key not in READ_ONLY}
         check = documents.from_wire(body, "LeakCheck", name=name)
         assert isinstance(check, LeakCheck), "the kind is given"
-        known, silent = await self._find_all(request)
+        known, silent = await self._find_all(request, is_brief=True)
         if name in known and known[name].spec.cluster != check.spec.cluster:
             cluster = quote(known[name].spec.cluster)
             raise RequestError(409, f"leak check {quote(name)} exists in the cluster {cluster}; delete it first")
@@ -94,8 +109,9 @@ class LeakCheckApi:
         if link is None:
             problem = f"no host serves the cluster {quote(check.spec.cluster)} now; correct the name or connect it"
             raise SpecError(problem, ("spec", "cluster"))
-        if any(self._links.get(who.org, each) is link for each in silent):
-            raise RequestError(503, f"the cluster {check.spec.cluster} does not answer; nothing was changed")
+        if problem := next((why for each, why in silent.items() if self._links.get(who.org, each) is link), ""):
+            problem = f"the cluster {check.spec.cluster} cannot be reached: {problem}"
+            raise RequestError(503, f"{problem}; nothing was changed")
         publisher = link.compile_target().publisher
         order = await self._store.for_org(who.org).read(lambda rows: _compile(rows, check, publisher))
         stored = msgspec.json.encode(check)
@@ -178,9 +194,12 @@ class LeakCheckApi:
 
     async def _find(self, request: Request) -> tuple[Link, LeakReport]:
         name = request.path_params["name"]
-        found, silent = await self._find_all(request)
+        found, silent = await self._find_all(request, name)
         if name not in found and silent:
-            raise RequestError(503, f"the cluster {silent[0]} does not answer, and may have this leak check")
+            stored = (await self._read_stored(request, silent)).get(name)
+            cluster, verb = (stored.spec.cluster, "has") if stored is not None else (min(silent), "may have")
+            why = silent.get(cluster, "")
+            raise RequestError(503, f"the cluster {cluster} {verb} this leak check, and cannot be reached: {why}")
         if name not in found:
             raise RequestError(404, "leak check not found")
         link = self._links.get(callers.get_caller(request).org, found[name].spec.cluster)
@@ -188,28 +207,63 @@ class LeakCheckApi:
             raise RequestError(503, f"no host serves the cluster {found[name].spec.cluster} now")
         return link, found[name]
 
-    async def _find_all(self, request: Request, *, is_brief: bool = False) -> tuple[dict[str, LeakReport], list[str]]:
-        """Return the checks of all hosts by name, and the clusters that do not answer."""
+    async def _find_all(self, request: Request, name: str = "", *, is_brief: bool = False) -> _Found:
+        """Return the checks of all hosts, or those with a name."""
         org = callers.get_caller(request).org
-        clusters = {id(self._links.get(org, each)): each for each in sorted(self._links.clusters(org))}
-        answers = await asyncio.gather(*(self._query(org, each, is_brief=is_brief) for each in clusters.values()))
-        found: dict[str, LeakReport] = {}
-        for reports in answers:
-            found |= {each.name: each for each in reports or ()}
-        return found, [each for each, reports in zip(clusters.values(), answers, strict=True) if reports is None]
+        clusters = list({id(self._links.get(org, each)): each for each in sorted(self._links.clusters(org))}.values())
+        query = wire.LeaksQuery(brief=is_brief, names=(name,) if name else ())
+        answers = await asyncio.gather(*(self._query(org, each, query) for each in clusters))
+        reports: dict[str, list[LeakReport]] = {}
+        silent: dict[str, str] = {}
+        for cluster, answer in zip(clusters, answers, strict=True):
+            if isinstance(answer, str):
+                silent[cluster] = answer
+            else:
+                for each in answer:
+                    reports.setdefault(each.name, []).append(each)
+        return _Found(await self._choose(org, reports), silent)
 
-    async def _query(self, org: str, cluster: str, *, is_brief: bool) -> tuple[LeakReport, ...] | None:
-        """Return the checks of a host; None if it does not answer. An older operator has none."""
+    async def _choose(self, org: str, reports: Mapping[str, list[LeakReport]]) -> dict[str, LeakReport]:
+        """Return one report for each name: a host cannot take over the name of a check that was known before."""
+        known: dict[tuple[str, str], int] = {}
+        if any(len(each) > 1 for each in reports.values()):
+            records = await self._store.for_org(org).read(leak_records.read_all)
+            known = {(each.cluster, each.name): each.created_at for each in records}
+        return {
+            name: min(each, key=lambda report: known.get((report.spec.cluster, report.name), MAX_INTEGER))
+            for name, each in reports.items()
+        }
+
+    async def _query(self, org: str, cluster: str, query: wire.LeaksQuery) -> tuple[LeakReport, ...] | str:
+        """Return the checks of a host, or why it does not answer. An older operator has none."""
         link = self._links.get(org, cluster)
         if link is None:
-            return None
+            return "no host serves it now"
         try:
-            reports = (await link.query(wire.LeaksQuery(brief=is_brief), wire.Leaks)).reports
-            return tuple(with_cluster(each, cluster) for each in reports)
+            reports = (await link.query(query, wire.Leaks)).reports
         except DocumentsRefusedError:
             return ()
-        except (HostUnavailableError, HostFailedError):
-            return None
+        except (HostUnavailableError, HostFailedError) as fault:
+            return str(fault)
+        # A host reports only about its own clusters.
+        named = (with_cluster(each, cluster) for each in reports)
+        return tuple(each for each in named if self._links.get(org, each.spec.cluster) is link)
+
+    async def _read_stored(self, request: Request, silent: Mapping[str, str]) -> dict[str, LeakReport]:
+        """Return the last reports of clusters that do not answer, by name, with the reason as their errors."""
+        if not silent:
+            return {}
+        org = callers.get_caller(request).org
+        # A link may serve several clusters, and is named by the first one.
+        whys = {id(self._links.get(org, each)): why for each, why in silent.items()}
+        found = {}
+        for record in await self._store.for_org(org).read(leak_records.read_all):
+            report, why = record.decoded_report, whys.get(id(self._links.get(org, record.cluster)))
+            if report is not None and why is not None:
+                error = f"this is the last report of the cluster, which cannot be reached: {why}"
+                error = f"{error}; before, {report.error}" if report.error else error
+                found[record.name] = msgspec.structs.replace(report, error=error, plan="")
+        return found
 
 
 def _refuse_scope(request: Request) -> None:

@@ -19,6 +19,7 @@ from dayfly.server.admin import audit
 from dayfly.server.admin.audit import Actor
 from dayfly.server.cpu_timer import run_round
 from dayfly.server.db.store import StoreError, WriteConflictError
+from dayfly.server.db.tables import clusters
 from dayfly.server.events import event_rows, leak_events
 from dayfly.server.leaks.leak_forms import with_cluster
 from dayfly.server.records import leak_records
@@ -80,8 +81,8 @@ class LeakSync:
         known: dict[Link, list[LeakRecord]] = {link: [] for link in links}
         for record in records:
             link = self._links.get(record.org, record.cluster)
-            if link is None:  # its cluster was removed
-                await self._delete(record)
+            if link is None:
+                await self._delete(record, if_removed=True)
             else:
                 known[link].append(record)
         self._queried_at = {link: at for link, at in self._queried_at.items() if link in links}
@@ -181,8 +182,13 @@ class LeakSync:
         events = leak_events.new_events(record, report, findings or (), leaks, new, source, now) if source else []
         await self._store.for_org(org).write(lambda rows: _save(rows, before, after, new, events))
 
-    async def _delete(self, record: LeakRecord) -> None:
+    async def _delete(self, record: LeakRecord, *, if_removed: bool = False) -> None:
+        """Forget a check. With `if_removed`, keep it if its cluster exists, whose link may not have been added yet."""
+
         def work(rows: Rows) -> None:
+            query = rows.select(clusters.c.name).where(clusters.c.name == record.cluster, clusters.c.agent)
+            if if_removed and rows.execute(query).first() is not None:
+                return
             # It may have been applied again since it was read.
             if leak_records.find(rows, record.cluster, record.name) == record:
                 leak_records.delete(rows, record.cluster, record.name)

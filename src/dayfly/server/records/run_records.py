@@ -315,6 +315,16 @@ def read_entries(rows: Rows, *kinds: RunKind[Any]) -> list[RunEntry]:
     return found
 
 
+def read_sealed(rows: Rows) -> list[tuple[str, str]]:
+    """Return cluster and UID of all runs that a host is known to have sealed."""
+    found: list[tuple[str, str]] = []
+    for kind in KINDS:
+        table = kind.table.c
+        query = rows.select(table.cluster, table.uid).where(table.sealed)
+        found += [(row.cluster, row.uid) for row in rows.execute(query)]
+    return found
+
+
 def read_changes(rows: Rows, before: set[Revision]) -> tuple[set[Revision], set[Revision], set[Revision]]:
     """Return the revisions of all sandboxes, which of them are not in `before`, and which of `before` are gone."""
     table = tables.sandboxes.c

@@ -13,10 +13,13 @@ from dayfly.link.envelope import (
     FROZEN_STATUS,
     MAX_BODY_BYTES,
     MAX_MESSAGES,
+    MAX_TOKENS,
     PROTOCOL_HEADER,
     SESSION_HEADER,
     TOKEN_HEADER,
     ReceivedCount,
+    ResourcesAnswer,
+    ResourcesRequest,
     SentMessages,
     SessionRequest,
     StartRequest,
@@ -52,6 +55,7 @@ class AgentApi:
     def __init__(self, agents: AgentService) -> None:
         self._agents = agents
         self._slots = LongPollSlots(AGENTS_SHARE)
+        self._asking: set[tuple[str, str]] = set()
 
     def routes(self) -> list[Route]:
         """Return the HTTP routes for agents, and for administrators of a frozen cluster."""
@@ -60,14 +64,17 @@ class AgentApi:
             serve("/agent/session", POST=self.open_session),
             serve("/agent/messages", GET=self.fetch_messages, POST=self.receive_messages),
             serve("/agent/births", POST=self.find_startable),
+            serve("/agent/resources", POST=self.find_resources),
         ]
 
     async def open_session(self, request: Request) -> Any:
         identity = await self._authenticate(request)
         opening = await _body(request, SessionRequest)
-        _refuse_nul((opening.cluster_uid, opening.version, opening.namespaces.get(identity.org, "")))
-        if max(map(len, (opening.cluster_uid, opening.digest, *opening.runs))) > MAX_UID_LENGTH:
-            raise RequestError(400, f"UIDs and digests have at most {MAX_UID_LENGTH} characters")
+        _refuse_nul(
+            (opening.cluster_uid, opening.version, opening.namespaces.get(identity.org, ""), *opening.token_hosts)
+        )
+        if max(map(len, (opening.cluster_uid, opening.digest, *opening.runs, *opening.token_hosts))) > MAX_UID_LENGTH:
+            raise RequestError(400, f"UIDs, digests and names in tokens have at most {MAX_UID_LENGTH} characters")
         if max(opening.previous, opening.number) > MAX_COUNTER:
             raise RequestError(400, f"numbers of sessions and messages are at most {MAX_COUNTER}")
         if len(opening.runs) > MAX_RUNS:
@@ -133,6 +140,22 @@ class AgentApi:
             return run_records.read_unexpired(rows, found, self._agents.now())
 
         return StartRequest(uids=tuple(await self._transact(identity, work)))
+
+    async def find_resources(self, request: Request) -> Any:
+        """Return which resources belong to other clusters of the organisation, for a leak check of one cluster."""
+        identity = await self._authenticate(request)
+        body = await _body(request, ResourcesRequest)
+        if len(body.tokens) > MAX_TOKENS:
+            raise RequestError(413, f"send at most {MAX_TOKENS} tokens at once")
+        asking = identity.org, identity.cluster
+        if asking in self._asking:
+            raise RequestError(429, "send one such request at a time")
+        self._asking.add(asking)
+        try:
+            found = await self._agents.find_resources(identity, body.tokens)
+        finally:
+            self._asking.discard(asking)
+        return ResourcesAnswer(states=found)
 
     async def show_frozen(self, request: Request) -> Any:
         """Return why a cluster is frozen, the runs that only the host has and those that only this server has."""

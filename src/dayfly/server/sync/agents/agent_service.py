@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from dayfly.lib.clock import now_ms
@@ -15,10 +15,12 @@ from dayfly.server.admin import cluster_tokens
 from dayfly.server.db.store import StoreError
 from dayfly.server.sync.agents import mailbox_rows, sessions
 from dayfly.server.sync.agents.mailbox_transport import MailboxTransport
+from dayfly.server.sync.agents.resource_states import ResourceStates
 
 if TYPE_CHECKING:
     from dayfly.server.db.store import Store
     from dayfly.server.sync.agents.sessions import MailboxState
+    from dayfly.spec.resource_token import ResourceToken
 
 POLL_INTERVAL_S = 0.5
 # The poll interval while no cluster has an agent.
@@ -53,6 +55,7 @@ class AgentService:
         self.identify = identify or functools.partial(cluster_tokens.authenticate, store)
         self.now = now or now_ms
         self._links = Links()
+        self._resources = ResourceStates(store)
         self._hosts: dict[tuple[str, str], MailboxTransport] = {}
         self._has_work = asyncio.Event()
         # Clusters whose mailboxes may have changed, and when all mailboxes are read again (time of the event loop).
@@ -72,6 +75,10 @@ class AgentService:
         """Return the state of a cluster's mailbox."""
         host = self._hosts.get((org, cluster))
         return host.mailbox if host else None
+
+    async def find_resources(self, asking: ClusterIdentity, tokens: Sequence[ResourceToken]) -> dict[str, str]:
+        """Return which resources belong to other clusters of the organisation of a cluster."""
+        return await self._resources.find(self._links, asking.org, asking.cluster, tokens)
 
     async def load_mailboxes(self) -> None:
         """Read all mailboxes once, so that each cluster has a link before the first request."""

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import sqlalchemy as sa
 
-from dayfly.link.envelope import MAX_MESSAGES, Session, SessionRequest
+from dayfly.link.envelope import MAX_MESSAGES, Session, SessionRequest, TokenKey
 from dayfly.server.db.notifications import notify
 from dayfly.server.db.tables import agent_inbox, agent_outbox, agents, clusters, resource_pools, route_groups, sandboxes
-from dayfly.server.records import confirmations
+from dayfly.server.records import confirmations, organisation_keys
+from dayfly.spec.resource_token import derive_identity
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from dayfly.server.db.rows import Rows
 
+# An operator keeps fewer keys.
+MAX_TOKEN_HOSTS: Final = 20
 # The tables whose records have runs.
 _RUN_TABLES: Final = (sandboxes, route_groups, resource_pools)
 
@@ -159,14 +162,29 @@ def open_session(rows: Rows, cluster: str, opening: SessionRequest, now: int) ->
         seen_at=now,
         version=opening.version[:128],
         namespace=opening.namespaces.get(rows.org, "")[:63],
+        token_hosts=_encode(opening.token_hosts[:MAX_TOKEN_HOSTS]).decode() if opening.token_hosts else "",
     )
     notify(rows.connection, rows.org, cluster)
     update = rows.update(clusters).where(clusters.c.name == cluster)
     rows.execute(update.values(operator_version=opening.version[:64]))
     # From now on its runs may have started.
     rows.execute(update.where(clusters.c.connected_at.is_(None)).values(connected_at=now))
-    found = Session(org=rows.org, cluster=cluster, session=row.session + 1, number=row.sent, digest=row.sent_digest)
+    found = Session(
+        org=rows.org,
+        cluster=cluster,
+        session=row.session + 1,
+        number=row.sent,
+        digest=row.sent_digest,
+        token_key=_derive_key(rows, opening.cluster_uid, now) if opening.token_hosts else None,
+    )
     return msgspec.structs.replace(found, check=found.compute_check())
+
+
+def _derive_key(rows: Rows, cluster_uid: str, now: int) -> TokenKey:
+    """Return the key of a cluster for resource tokens. No cluster gets the key of another one."""
+    host, key = derive_identity(organisation_keys.find_or_create(rows, now), cluster_uid)
+    given = TokenKey(host=host, key=key)
+    return msgspec.structs.replace(given, check=given.compute_check())
 
 
 def _check_opening(row: Any, opening: SessionRequest) -> None:
