@@ -60,7 +60,7 @@ class TestServedCheck:
             found = await served_sweeps(world, plane)
             assert (found["applied"], found["deleted"]) == ("done", [id_])
             await seen_by_sync(world, plane, 1)
-            assert await audited(plane) == [f"leakchecks/things/{id_}/pg@1.0.0"]
+            assert await audited(plane) == [f"leakchecks/items/{id_}/pg@1.0.0"]
             assert leak_status(world)["reason"] in ("NoLeaks", "LeaksFound")
             await plane.must("DELETE", CHECK)
             assert (await plane.ask("GET", CHECK))[0] == 404
@@ -85,7 +85,7 @@ class TestServedCheck:
             await plane.must("POST", f"{CHECK}/sweep", {"plan": found["plan"]})
             await seen_by_sync(world, plane, 2)
             await world.rest(100)
-            assert sorted(await audited(plane)) == sorted(f"leakchecks/things/{id_}/pg@1.0.0" for id_ in ids)
+            assert sorted(await audited(plane)) == sorted(f"leakchecks/items/{id_}/pg@1.0.0" for id_ in ids)
 
         story(steps, born=served_world)
 
@@ -123,7 +123,7 @@ class TestServedCheck:
             await apply_check(plane)
             await served_sweeps(world, plane, 2)
             spec = {"spec": {"action": "delete"}}
-            world.ask("PATCH", f"{CHECKS}/things", spec, "application/merge-patch+json")
+            world.ask("PATCH", f"{CHECKS}/items", spec, "application/merge-patch+json")
             await world.until(lambda: leak_status(world)["reason"] == "Refused", "the report")
             found = await status(plane)
             assert "its spec was edited in the cluster" in found["error"]
@@ -141,7 +141,7 @@ class TestServedCheck:
             await publish(plane)
             await apply_check(plane)
             await served_sweeps(world, plane)
-            world.ask("DELETE", f"{CHECKS}/things")
+            world.ask("DELETE", f"{CHECKS}/items")
 
             async def is_gone() -> bool:
                 return await plane.must("GET", "leakchecks") == []
@@ -196,7 +196,7 @@ class TestServedCheck:
             assert await plane.must("GET", "leakchecks") == []
             spec = {"cluster": "east", "plugin": "pg"}
             code, answer = await plane.ask("PUT", CHECK, {"spec": spec})
-            assert (code, "another LeakCheck with the name things" in answer["error"]) == (400, True), answer
+            assert (code, "another LeakCheck with the name items" in answer["error"]) == (400, True), answer
             await world.rest(700)
             assert leak_status(world)["reason"] == "NoLeaks"
 
@@ -409,8 +409,8 @@ WRITES = {
     "the object": ("POST", "/leakchecks"),
     "the order": ("POST", "/secrets"),
     "the changed order": ("PUT", "/secrets/dayfly-leaks-"),
-    "the spec": ("PATCH", "/leakchecks/things"),
-    "the deletion": ("DELETE", "/leakchecks/things"),
+    "the spec": ("PATCH", "/leakchecks/items"),
+    "the deletion": ("DELETE", "/leakchecks/items"),
 }
 
 

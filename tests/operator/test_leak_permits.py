@@ -13,9 +13,12 @@ from dayfly.operator.catalog import Catalog
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import LEAK_CHECKS, LEAK_LABEL, RUNS, LeakCheckObject, RunObject
 from dayfly.operator.leaks.check_controller import LeakCheckController
+from dayfly.operator.leaks.check_source import CheckSource
 from dayfly.operator.leaks.check_status import CheckStatus
 from dayfly.operator.leaks.check_store import CheckRecord, CheckStore, StoredCheck, Sweep
 from dayfly.operator.leaks.ledger_facts import FactReader
+from dayfly.operator.leaks.served_orders import ServedOrders
+from dayfly.operator.leaks.served_reports import ServedReports
 from dayfly.operator.records.registry import ResourceRegistry
 from dayfly.operator.targets.targets import Targets
 from dayfly.spec.identity import resource_id
@@ -35,8 +38,10 @@ class Stage:
         self._store = CheckStore(self.client, HOME)
         registry = ResourceRegistry(self.client, HOME, lambda: 0)
         facts = FactReader(self.cluster, registry, Targets(self.cluster))
-        status = CheckStatus(self.cluster, None)
-        self.checks = LeakCheckController(self.cluster, Catalog(self.cluster), self._store, facts, status)
+        reports = ServedReports(self.cluster.leak_checks)
+        status, orders = CheckStatus(self.cluster, None, reports), ServedOrders(self.cluster, reports)
+        source = CheckSource(Catalog(self.cluster))
+        self.checks = LeakCheckController(self.cluster, source, self._store, facts, status, orders, reports)
         self.check: LeakCheckObject = None
         self.run: RunObject = None
 

@@ -13,7 +13,7 @@ from tests.operator.rig.world import World
 
 from dayfly.spec.identity import resource_id
 
-CHECK = "leakchecks/things"
+CHECK = "leakchecks/items"
 
 
 def served_world(**scripts: Script) -> World:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from dayfly.kube.events import Recorder
     from dayfly.operator.cluster.caches import ClusterWatches
-    from dayfly.operator.leaks.check_source import CompiledCheck
     from dayfly.operator.leaks.check_store import CheckRecord, ServedCheck
     from dayfly.operator.leaks.served_reports import ServedReports
     from dayfly.operator.status.sandbox_status import SandboxNotReadyError
