@@ -283,3 +283,9 @@ def test_key_with_a_scope_sees_and_changes_no_check(db, host):
     ):
         assert scoped.call(method, path, body).status == 403
     assert len(host.leak_checks.orders) == 1
+
+
+def test_cluster_that_has_never_connected_has_no_checks(db, host):
+    db.put("clusters/far", None)
+    assert db.call("GET", CHECK).status == 404
+    assert db.get("leakchecks") == []

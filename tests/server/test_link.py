@@ -20,6 +20,7 @@ from dayfly.spec.leak_check import LeakCheckSpec
 from dayfly.spec.leak_report import LeakReport
 from dayfly.spec.lifecycle import Baseline, Exec, ForkUnit, Lifecycle, Target, Unit
 from dayfly.spec.report import UnitReport
+from dayfly.spec.resource_token import ResourceToken
 from dayfly.spec.run import EndRequest
 from dayfly.spec.run_data import HistoryEntry, LogInfo, RunEndpoint, Value
 
@@ -95,6 +96,7 @@ TO_HOST = (
     wire.DropLeakCheck(uid="leakcheck/c", name="c"),
     wire.SweepLeaks(uid="leakcheck/c", name="c", plan="w"),
     wire.LeaksQuery(names=("c",), brief=True, after=3),
+    wire.ResourcesQuery(tokens=(ResourceToken("0" * 26, "home.0"),)),
     wire.Acknowledge(uids=("u", "v")),
     wire.AdmissionQuery(documents=(DOCUMENT,), forks=(FORK,)),
     wire.StatusQuery(uids=("u",)),
@@ -105,6 +107,7 @@ TO_HOST = (
 )
 LOG = LogInfo(unit="db/make", attempt=1, size=2, sealed=True)
 TO_CONTROL = (
+    wire.ResourceStates(id="1.1", states={"0" * 26: "open"}),
     wire.Inventory(session=1, count=2, runs=(RUN,), ended=(RUN,)),
     wire.RunChanged(session=1, count=2, run=RUN),
     wire.RunEnded(session=1, count=2, run=RUN, number=3, id="p.3"),

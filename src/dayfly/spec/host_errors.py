@@ -9,6 +9,10 @@ class HostUnavailableError(Exception):
     """The host's ledger cannot be used now. Nothing was changed."""
 
 
+class HostNeverConnectedError(HostUnavailableError):
+    """The host has never connected, so it has nothing of the server yet."""
+
+
 class RunDamagedError(HostUnavailableError):
     """The host's data about this run cannot be read. The message names the run and the remedy."""
 

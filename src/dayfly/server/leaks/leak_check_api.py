@@ -24,7 +24,7 @@ from dayfly.server.records.leak_records import Author
 from dayfly.server.records.unreadable_rows import UnreadableError
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError, quote
-from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
+from dayfly.spec.host_errors import DocumentsRefusedError, HostNeverConnectedError, HostUnavailableError
 from dayfly.spec.leak_check import STATE_CHECK, LeakCheck
 from dayfly.spec.lifecycle import canonical
 from dayfly.spec.scalars import semver
@@ -235,13 +235,13 @@ class LeakCheckApi:
         }
 
     async def _query(self, org: str, cluster: str, query: wire.LeaksQuery) -> tuple[LeakReport, ...] | str:
-        """Return the checks of a host, or why it does not answer. An older operator has none."""
+        """Return the checks of a host, or why it does not answer. An older or new operator has none."""
         link = self._links.get(org, cluster)
         if link is None:
             return "no host serves it now"
         try:
             reports = (await link.query(query, wire.Leaks)).reports
-        except DocumentsRefusedError:
+        except (DocumentsRefusedError, HostNeverConnectedError):
             return ()
         except (HostUnavailableError, HostFailedError) as fault:
             return str(fault)

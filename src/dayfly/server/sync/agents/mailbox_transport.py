@@ -15,7 +15,7 @@ from dayfly.link import wire
 from dayfly.link.envelope import MAX_ANSWER_BYTES, has_room
 from dayfly.link.transport import CompileTarget
 from dayfly.server.http.request_data import rfc3339
-from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
+from dayfly.spec.host_errors import DocumentsRefusedError, HostNeverConnectedError, HostUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,10 +55,11 @@ class MailboxTransport:
 
         Raises:
             HostUnavailableError: the host is unreachable. The sync resends pending orders later.
+            HostNeverConnectedError: no operator of the cluster has connected yet.
             DocumentsRefusedError: an offer is too large for a host, so resending it would not help.
         """
         if problem := self.problem:
-            raise HostUnavailableError(problem)
+            raise (HostUnavailableError if self.mailbox.session else HostNeverConnectedError)(problem)
         if isinstance(message, wire.Offer | wire.AdmissionQuery):
             body = wire.encode(message).decode()
             if not has_room(body, MAX_ANSWER_BYTES):
