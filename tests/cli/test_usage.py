@@ -23,5 +23,7 @@ def test_usage_counts_the_sandboxes_of_a_user(served: Cli, journal: Path):
     header, *rows = served("usage").out.splitlines()
     assert header.split() == ["CREATEDBY", "SANDBOXES", "HOURS"]
     assert any(row.startswith(f"{user} ") for row in rows)
-    assert served("usage", "--csv", "--by", "team").out.startswith("value,sandboxes,hours\n,")
+    header, *rows = served("usage", "--csv", "--by", "team").out.splitlines()
+    assert header == "value,sandboxes,hours"
+    assert any(row.startswith(",") for row in rows), "the sandbox has no label of this name"
     refused(served("usage", "--csv", "-o", "json"), 2, "give either --csv or -o")

@@ -123,8 +123,8 @@ class Installed:
         self.wait_status(name, namespace, lambda status: status["ready"], "Ready")
 
     def delete(self, name: str, namespace: str) -> None:
-        """Delete a Sandbox and wait until it is gone."""
-        self.own.kubectl("delete", "sandbox.dayfly.dev", name, "-n", namespace, "--wait=false")
+        """Delete a Sandbox, if it is not gone yet, and wait until it is gone."""
+        self.own.kubectl("delete", "sandbox.dayfly.dev", name, "-n", namespace, "--wait=false", "--ignore-not-found")
         self.wait_gone(name, namespace)
 
     @contextmanager

@@ -111,6 +111,8 @@ def _names(path: str, name: str, ids: dict[str, str], takes_away: bool) -> dict[
             names = ["default"]
         case "id":
             names = [ids["tokens" if "/tokens" in path else "keys"], "1"]
+        case _ if path.startswith("/orgs/{org}/sessions/"):
+            names = ["new"]  # only keys of agents begin sessions
         case _:
             family = path.split("/")[3]
             names = [f"{STAYS[family]}-2" if takes_away else STAYS[family], "new"]
