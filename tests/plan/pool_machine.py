@@ -283,4 +283,4 @@ def run(count: int) -> None:
 
 
 if __name__ == "__main__":
-    run(600)
+    run(2_400)
