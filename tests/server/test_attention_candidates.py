@@ -1,4 +1,4 @@
-"""A request of what needs attention: which sandboxes are checked again."""
+"""Which sandboxes the server checks again if a client requests what needs attention."""
 
 from __future__ import annotations
 

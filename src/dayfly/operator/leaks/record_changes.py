@@ -1,4 +1,4 @@
-"""How the stored record of a leak check changes during a sweep.
+"""Changes of the stored record of a leak check during a sweep.
 
 A deletion is in the record before its run is created: the write that names the run adds it. So the record keeps a
 deletion whose operator stops or whose result is lost.

@@ -152,7 +152,7 @@ def compare_list(
 
 
 def digest_deletion(spec: LeakCheckSpec, document: Lifecycle | None) -> str:
-    """Return the digest of a deletion: of the params of the check and of the document with the delete steps."""
+    """Return the digest of the params of a check and of the document with the delete steps."""
     steps = canonical(document) if document is not None else b""
     return hashlib.sha256(repr(sorted(spec.params.items())).encode() + steps).hexdigest()
 

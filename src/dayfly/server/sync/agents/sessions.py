@@ -143,13 +143,7 @@ def open_session(rows: Rows, cluster: str, opening: SessionRequest, now: int) ->
                 runs=opening.runs,
             ),
         )
-    rows.execute(rows.delete(agent_outbox).where(*messages_of(agent_outbox, row)))
-    rows.execute(rows.delete(agent_inbox).where(*messages_of(agent_inbox, row)))
-    confirmations.delete_of_cluster(rows, cluster)
-    if row.sent != opening.number:
-        # The host continues after this message, and sends its digest until it has fetched the next message.
-        known = {"number": row.sent, "digest": row.sent_digest, "at": now, "body": ""}
-        rows.insert(agent_outbox, {"cluster": cluster, **known})
+    _delete_messages(rows, row, opening, now)
     update_mailbox(
         rows,
         row,
@@ -178,6 +172,17 @@ def open_session(rows: Rows, cluster: str, opening: SessionRequest, now: int) ->
         token_key=_derive_key(rows, opening.cluster_uid, now) if opening.token_hosts else None,
     )
     return msgspec.structs.replace(found, check=found.compute_check())
+
+
+def _delete_messages(rows: Rows, row: Row[Any], opening: SessionRequest, now: int) -> None:
+    """Delete the messages and confirmations of earlier sessions. The last sent message stays known without its body."""
+    rows.execute(rows.delete(agent_outbox).where(*messages_of(agent_outbox, row)))
+    rows.execute(rows.delete(agent_inbox).where(*messages_of(agent_inbox, row)))
+    confirmations.delete_of_cluster(rows, row.cluster)
+    if row.sent != opening.number:
+        # The host continues after this message, and sends its digest until it has fetched the next message.
+        known = {"number": row.sent, "digest": row.sent_digest, "at": now, "body": ""}
+        rows.insert(agent_outbox, {"cluster": row.cluster, **known})
 
 
 def _derive_key(rows: Rows, cluster_uid: str, now: int) -> TokenKey:
