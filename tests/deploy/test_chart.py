@@ -240,7 +240,7 @@ class TestRelease:
         self.disable_parts_in_turn(own, release)
         hook = thing("dayfly.dev/v1alpha1", "LifecycleHook", "backup", spec=HOOK)
         assert (answer := own.ask("POST", "/apis/dayfly.dev/v1alpha1/lifecyclehooks", hook)).status == 201, answer
-        eventually(lambda: "dayfly-uninstall" in self.refusal(own))
+        eventually(lambda: "lifecyclehooks.dayfly.dev/backup" in self.refusal(own))
         ended = release("uninstall")
         assert ended.returncode != 0
         assert "lifecyclehooks.dayfly.dev/backup" in ended.stderr

@@ -149,12 +149,14 @@ def test_client_that_reads_nothing_is_disconnected(client, monkeypatch):
     size = stored(client)
     monkeypatch.setattr(http_server, "READ_INTERVAL_S", 0.2)
     lost, gone = http_server.BoundedHttp.connection_lost, threading.Event()
-
-    def noted(self, exc):
-        lost(self, exc)
-        gone.set()
-
     with request_long_list(client.port) as connection:
+        address = connection.getsockname()
+
+        def noted(self, exc):
+            lost(self, exc)
+            if self.client == address:
+                gone.set()
+
         monkeypatch.setattr(http_server.BoundedHttp, "connection_lost", noted)
         assert gone.wait(20)
         assert taken(connection) < size // 2
