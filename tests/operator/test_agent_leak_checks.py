@@ -55,6 +55,8 @@ class TestServedCheck:
             assert (found["counts"], found["error"]) == ({"orphan": 1, "held": 1}, "")
             [leak] = found["findings"]
             assert (leak["name"], leak["verdict"], leak["plugin"]) == (item(id_), "orphan", "pg@1.0.0")
+            owner = {"sandbox": "shop", "cluster": "east", "createdBy": "this home"}
+            assert {key: leak[key] for key in owner} == owner
             assert not world.cloud.starts("pg/drop")
             await plane.must("POST", f"{CHECK}/sweep", {"plan": found["plan"]})
             found = await served_sweeps(world, plane)
@@ -100,6 +102,21 @@ class TestServedCheck:
             await plane.must("POST", f"{CHECK}/sweep", {"plan": found["plan"]})
             found = await served_sweeps(world, plane)
             assert (found["applied"], found["deleted"]) == ("done", [id_])
+
+        story(steps, born=served_world)
+
+    def test_missing_resource_has_its_sandbox_and_creator(self, story):
+        async def steps(world: World, plane: ControlPlane) -> None:
+            await publish(plane)
+            await plane.must("PUT", "sandboxes/shop", sandbox())
+            await ready(world, plane, "shop")
+            world.account.play()
+            world.account.items.clear()
+            await world.rest(120)
+            await apply_check(plane)
+            [lost] = (await served_sweeps(world, plane, 2))["findings"]
+            assert (lost["verdict"], lost["name"]) == ("missing", "shop/db")
+            assert (lost["sandbox"], lost["createdBy"]) == ("shop", "this home")
 
         story(steps, born=served_world)
 

@@ -238,6 +238,7 @@ def to_wire(finding: ItemFinding) -> LeakFinding:
         plugin=finding.plugin,
         created=finding.created,
         deletable=finding.is_deletable,
+        sandbox_uid=finding.sandbox_uid,
     )
 
 
@@ -259,4 +260,5 @@ def _from_wire(finding: LeakFinding) -> ItemFinding:
         finding.plugin,
         finding.created,
         is_deletable=finding.deletable,
+        sandbox_uid=finding.sandbox_uid,
     )

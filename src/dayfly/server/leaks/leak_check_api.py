@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from dayfly.server.db.rows import Rows
     from dayfly.server.db.store import Store
     from dayfly.server.leaks.leak_sync import LeakSync
+    from dayfly.server.records.resource_records import ResourceOwner
     from dayfly.spec.leak_report import LeakReport
     from dayfly.spec.lifecycle import Lifecycle
 
@@ -170,9 +171,15 @@ class LeakCheckApi:
 
     async def _describe(self, request: Request, *reports: LeakReport) -> list[dict[str, Any]]:
         """Return checks in the API, with the sandboxes of their findings."""
-        ids = {each.id for report in reports for each in report.findings if each.id}
+        findings = [each for report in reports for each in report.findings]
+        ids = {each.id for each in findings if not each.sandbox_uid} - {""}
+        uids = {each.sandbox_uid for each in findings} - {""}
+
+        def read(rows: Rows) -> Mapping[str, ResourceOwner]:
+            return {**resource_records.find_owners(rows, ids), **resource_records.find_sandboxes(rows, uids)}
+
         org = self._store.for_org(callers.get_caller(request).org)
-        owners = await org.read(lambda rows: resource_records.find_owners(rows, ids)) if ids else {}
+        owners = await org.read(read) if findings else {}
         now = now_ms()
         return [describe_report(report, owners, now) for report in reports]
 
