@@ -152,6 +152,15 @@ def test_plugin_that_cannot_be_checked_is_refused(db, host, changes, action, pro
     assert problem in answer.error
 
 
+def test_order_names_the_versions_that_no_check_can_delete(db, host):
+    publish(db)
+    publish(db, "bucket@1.1.0", delete=[])
+    publish(db, "bucket@1.2.0", state=True)
+    db.put(CHECK, check(plugin="bucket@1.0.0"))
+    (order,) = host.leak_checks.orders
+    assert (set(order.deletes), set(order.undeletable)) == ({"bucket@1.0.0"}, {"bucket@1.1.0", "bucket@1.2.0"})
+
+
 def test_findings_have_their_verdicts_and_times(db, host):
     publish(db)
     db.put(CHECK, check())
