@@ -13,6 +13,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120, func_only=True)]
 
 CHECKS = f"{DAYFLY}/leakchecks"
 ONE = f"{CHECKS}/served"
+SECRETS = "/api/v1/namespaces/dayfly-system/secrets"
 RBAC, ROLE = "rbac.authorization.k8s.io", "dayfly-agent-leaks"
 JSON_PATCH = "application/json-patch+json"
 
@@ -51,9 +52,27 @@ def check(installed: Api, granted: None) -> str:
 
 
 class TestOperator:
-    def test_check_of_a_server_cannot_be_deleted_without_the_role(self, installed):
+    def test_check_of_a_server_needs_the_role(self, installed):
+        """Without it, the operator creates only its own check, and stores no order of a server."""
+        words = "leak checks of a server need the role dayfly-agent-leaks"
+        refused(installed.ask("POST", CHECKS, served_check(), user=OPERATOR), words)
         answer = installed.ask("DELETE", f"{CHECKS}/x", user=OPERATOR)
         assert (answer.status, "cannot delete" in answer.message) == (403, True), answer
+        own = thing("dayfly.dev/v1alpha1", "LeakCheck", "terraform-states", spec={"plugin": "terraform-states"})
+        assert installed.ask("POST", f"{CHECKS}?dryRun=All", own, user=OPERATOR).status == 201
+        secret = thing("v1", "Secret", "dayfly-leaks-x", type="dayfly.dev/leak-check", stringData={"state": "a"})
+        made = installed.ask("POST", SECRETS, secret, user=OPERATOR)
+        assert made.status == 201, made.message
+        one = f"{SECRETS}/dayfly-leaks-x"
+        state, order = ({"stringData": {key: "b"}} for key in ("state", "order"))
+        assert installed.ask("PATCH", one, state, user=OPERATOR, kind=MERGE).status == 200
+        refused(installed.ask("PATCH", one, order, user=OPERATOR, kind=MERGE), words)
+        secret["stringData"] = {"order": "b"}
+        refused(installed.ask("POST", SECRETS, secret, user=OPERATOR), words)
+        # An administrator has the permission, and a state beside an unchanged order needs none.
+        assert installed.ask("PATCH", one, order, kind=MERGE).status == 200
+        assert installed.ask("PATCH", one, state, user=OPERATOR, kind=MERGE).status == 200
+        assert installed.ask("DELETE", one, user=OPERATOR).status == 200
 
     def test_role_and_policies_permit_the_life_of_a_check(self, installed, check):
         """All requests that the operator sends for a check of a server, from its creation to its end."""
@@ -67,18 +86,17 @@ class TestOperator:
             answer = installed.ask("PATCH", path, body, user=OPERATOR, kind=kind)
             assert answer.status == 200, answer.message
         owner = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "LeakCheck", "name": "served", "uid": check}
-        secrets = "/api/v1/namespaces/dayfly-system/secrets"
         for name, kind, owners in (
             (f"dayfly-leaks-{check}", "leak-check", [owner]),
             ("dayfly-server-keys", "server-keys", []),
         ):
-            body = thing("v1", "Secret", name, type=f"dayfly.dev/{kind}", stringData={"a": "b"})
+            body = thing("v1", "Secret", name, type=f"dayfly.dev/{kind}", stringData={"order": "b"})
             body["metadata"]["ownerReferences"] = owners
-            made = installed.ask("POST", secrets, body, user=OPERATOR)
+            made = installed.ask("POST", SECRETS, body, user=OPERATOR)
             assert made.status == 201, made.message
-            changed = installed.ask("PUT", f"{secrets}/{name}", made.body, user=OPERATOR)
+            changed = installed.ask("PUT", f"{SECRETS}/{name}", made.body, user=OPERATOR)
             assert changed.status == 200, changed.message
-            assert installed.ask("DELETE", f"{secrets}/{name}", user=OPERATOR).status == 200
+            assert installed.ask("DELETE", f"{SECRETS}/{name}", user=OPERATOR).status == 200
         assert installed.ask("DELETE", ONE, {"preconditions": {"uid": check}}, user=OPERATOR).status == 200
         free = installed.ask("PATCH", ONE, {"metadata": {"finalizers": None}}, user=OPERATOR, kind=MERGE)
         assert free.status == 200, free.message
