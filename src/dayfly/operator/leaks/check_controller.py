@@ -41,7 +41,6 @@ from dayfly.operator.records.resource_key import BrokenKeyError
 from dayfly.operator.status.sandbox_status import SandboxNotReadyError
 from dayfly.plan.leaks.lists import join_logs, without_jumps
 from dayfly.plan.leaks.sweep import (
-    DeleteSteps,
     begin_sweep,
     compare_list,
     digest_deletion,
@@ -302,11 +301,7 @@ class LeakCheckController:
             known,
             items,
             facts,
-            DeleteSteps(
-                compiled.find_deletion,
-                lambda plugin: compiled.find_plan_deletion(plugin, sweep.plan),
-                compiled.lacks_deletion,
-            ),
+            compiled.delete_steps(sweep.plan),
             now,
         )
         kept = {each.began_at for each in state.lists}

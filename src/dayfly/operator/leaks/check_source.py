@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dayfly.operator.catalog import Catalog, PluginMissingError
 from dayfly.operator.cluster.objects import served_uid
+from dayfly.plan.leaks.sweep import DeleteSteps
 from dayfly.spec.errors import SpecError
 
 if TYPE_CHECKING:
@@ -43,6 +44,12 @@ class CompiledCheck(NamedTuple):
     find_plan_deletion: Callable[[str, str], Lifecycle | None]
     lacks_deletion: Callable[[str], bool]
     served: ServedCheck | None = None
+
+    def delete_steps(self, plan: str) -> DeleteSteps:
+        """Return the delete steps for a sweep that applies a plan, or for another one if `plan` is empty."""
+        return DeleteSteps(
+            self.find_deletion, lambda plugin: self.find_plan_deletion(plugin, plan), self.lacks_deletion
+        )
 
 
 class CheckSource:
