@@ -50,6 +50,15 @@ def test_leak_that_is_not_shown_fails_the_check(cli: Cli, fake: Fake):
     assert "2 more leaks are not shown" in cli("leaks").err
 
 
+def test_leak_has_its_sandbox_and_creator(cli: Cli, fake: Fake):
+    owner = {"sandbox": "shop", "cluster": "local", "createdBy": "alice"}
+    fake.say("GET", "leakchecks", [check(finding(**owner), finding(name="other"), counts={"orphan": 2})])
+    (first, second) = (line.split() for line in cli("leaks").out.splitlines()[-2:])
+    assert first[:6] == ["items", "orphan", "item", "item@1.0.0", "shop", "alice"]
+    assert "shop" not in second
+    assert "created for the sandbox shop by alice" in cli("leaks", "-o", "junit").out
+
+
 def test_plan_of_too_many_orphans_says_so(cli: Cli, fake: Fake):
     fake.say("GET", "leakchecks", [check(finding(), counts={"orphan": 1_001})])
     done = cli("leaks", "--plan", "plan.json")

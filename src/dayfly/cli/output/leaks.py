@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 HEADER = ("CHECK", "PLUGIN", "CLUSTER", "HELD", "ORPHANS", "MISSING", "UNKNOWN", "FOREIGN", "LISTED", "ERROR")
-FINDINGS = ("CHECK", "VERDICT", "NAME", "PLUGIN", "AGE", "REASON")
+FINDINGS = ("CHECK", "VERDICT", "NAME", "PLUGIN", "SANDBOX", "CREATOR", "AGE", "REASON")
 
 
 def row(check: Any) -> Sequence[str]:
@@ -92,7 +92,8 @@ def as_junit(checks: Sequence[Any]) -> str:
         for each in found:
             case = ET.SubElement(suite, "testcase", {"classname": check["name"], "name": _printable(each["name"])})
             failure = ET.SubElement(case, "failure", {"type": each["verdict"], "message": _printable(each["reason"])})
-            failure.text = _printable(f"resource {each['id']} of {each['plugin'] or 'an unknown plugin'}")
+            owner = f", created for the sandbox {each['sandbox']} by {each['createdBy']}" if each.get("sandbox") else ""
+            failure.text = _printable(f"resource {each['id']} of {each['plugin'] or 'an unknown plugin'}{owner}")
         if hidden:
             case = ET.SubElement(suite, "testcase", {"classname": check["name"], "name": "more leaks"})
             ET.SubElement(case, "failure", {"type": "hidden", "message": hidden})
@@ -106,7 +107,8 @@ def as_junit(checks: Sequence[Any]) -> str:
 
 def _finding_row(check: Any, finding: Any) -> Sequence[str]:
     age = show.age(finding["createdAt"]) if "createdAt" in finding else ""
-    return check["name"], finding["verdict"], finding["name"], finding["plugin"], age, finding["reason"]
+    owner = finding.get("sandbox", ""), finding.get("createdBy", "")
+    return check["name"], finding["verdict"], finding["name"], finding["plugin"], *owner, age, finding["reason"]
 
 
 def _printable(text: str) -> str:
