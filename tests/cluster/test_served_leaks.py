@@ -94,6 +94,8 @@ def test_orphan_is_deleted_by_a_plan_and_recorded_once(operator: Installed, serv
         assert found["counts"] == {"held": 1, "orphan": 1, "foreign": 1}
         verdicts = {each["name"]: (each["verdict"], each["deletable"]) for each in found["findings"]}
         assert verdicts == {orphan["name"]: ("orphan", True), foreign: ("foreign", False)}
+        owners = {each["name"]: (each.get("sandbox"), each.get("cluster")) for each in found["findings"]}
+        assert owners == {orphan["name"]: ("shop", CLUSTER), foreign: (None, None)}
         assert cloud.deletions == []
 
         number = server.must("POST", f"{CHECK}/sweep", {"plan": found["plan"]})["status"]["number"]
