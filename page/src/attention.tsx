@@ -45,7 +45,7 @@ export function Attention({ found, fault }: Concerns): JSX.Element {
       <div class="head">
         <Heading title="Needs attention">Needs attention</Heading>
         <p class="count" role="status">
-          {found ? (found.length === 1 ? "1 thing" : `${found.length} things`) : "Loading…"}
+          {found ? (found.length === 1 ? "1 entry" : `${found.length} entries`) : "Loading…"}
         </p>
       </div>
       <Fault>{fault}</Fault>

@@ -343,6 +343,34 @@ def test_mcp_needs_an_agent_key_and_tls_beyond_loopback(world: Cli):
     refused(world("mcp", "--http", "nowhere"), 2, "write --http HOST:PORT")
 
 
+@pytest.mark.parametrize(
+    ("environment", "code", "problem", "advice"),
+    [
+        ({"DAYFLY_API_KEY": "wrong"}, 5, "key", "set DAYFLY_HOME or DAYFLY_API_KEY"),
+        ({}, 5, "dayfly mcp needs a key with the role agent", "dayfly key create"),
+        ({"DAYFLY_URL": "http://127.0.0.1:9", "DAYFLY_API_KEY": "k"}, 6, "127.0.0.1:9", "DAYFLY_URL"),
+        ({"DAYFLY_URL": "ftp://a.example", "DAYFLY_API_KEY": "k"}, 2, "ftp://a.example", "http"),
+    ],
+    ids=["unknown key", "key of a person", "no server", "no URL"],
+)
+def test_mcp_reports_a_wrong_key_or_server_at_its_start(world: Cli, environment, code, problem, advice):
+    done = world("mcp", **environment)
+    assert (done.code, done.out) == (code, ""), done.err
+    assert done.err.startswith("dayfly")
+    assert problem in done.err
+    assert advice in done.err
+    assert "Traceback" not in done.err
+
+
+def test_mcp_over_http_reports_a_server_that_does_not_answer(world: Cli):
+    environment = world.environment(DAYFLY_URL="http://127.0.0.1:9", DAYFLY_API_KEY="")
+    process = world.start("mcp", "--http", "127.0.0.1:0", env=environment)
+    assert process.stderr.readline().endswith(b"/mcp\n")
+    assert b"127.0.0.1:9" in process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+
+
 async def test_key_of_a_person_is_refused_by_each_tool(world: Cli):
     async with connect(world, {}) as agent:
         assert "needs a key with the role agent" in await agent.fail("list")

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import ssl
 import subprocess
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 import yaml
 from tests.cluster.conftest import TEAM
 from tests.cluster.installed import ACCOUNT, ROOT, SYSTEM, Installed
+from tests.cluster.waiting import eventually
+
+from dayfly.server.access import callers
+from dayfly.server.app import create_app
+from dayfly.server.db.store import Store
+
+ORG, KEY = "acme", "a-key"
 
 
 class ServerInCluster:
@@ -42,6 +52,40 @@ class ServerInCluster:
         status, answer = self.ask(method, path, body)
         assert status == 200, answer
         return answer
+
+
+class _Server(ServerInCluster):
+    """A server of this process over TLS, on an address that pods reach."""
+
+    def __init__(self, host: str, folder: Path) -> None:
+        self.certificate = certificate(folder, f"IP:{host}")
+        self._store = Store.open(folder / "control.db")
+        app = create_app(self._store, {}, org=ORG, keys=callers.single_key(KEY, ORG), version="1", loopback=False)
+        files = {"ssl_certfile": str(self.certificate), "ssl_keyfile": str(folder / "server.key")}
+        self._server = uvicorn.Server(uvicorn.Config(app, host=host, port=0, log_config=None, **files))
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._server.serve()))
+        self._thread.start()
+        eventually(lambda: self._server.started, "the server listens")
+        port = self._server.servers[0].sockets[0].getsockname()[1]
+        super().__init__(f"https://{host}:{port}", ORG, KEY, self.certificate)
+
+    def close(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(30)
+        self._store.close()
+
+
+@contextlib.contextmanager
+def connected_server(operator: Installed, folder: Path, cluster: str) -> Iterator[ServerInCluster]:
+    """Run a server of this process to which the installed operator is connected under the name of a cluster."""
+    found = _Server(operator.own.network.host, folder)
+    try:
+        found.must("PUT", f"clusters/{cluster}", {})
+        token = found.must("POST", f"clusters/{cluster}/tokens", {})["token"]
+        with dialling(operator, found.url, f"{ORG}={TEAM}", token, found.certificate):
+            yield found
+    finally:
+        found.close()
 
 
 def certificate(folder: Path, *names: str) -> Path:

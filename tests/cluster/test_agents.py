@@ -2,59 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import uvicorn
 from testcluster import images
 from tests.cluster.conftest import TEAM
 from tests.cluster.installed import Installed
-from tests.cluster.server_in_cluster import ServerInCluster, certificate, dialling
+from tests.cluster.server_in_cluster import ServerInCluster, connected_server
 from tests.cluster.waiting import eventually
 
-from dayfly.server.access import callers
-from dayfly.server.app import create_app
-from dayfly.server.db.store import Store
-
-ORG, CLUSTER, KEY = "acme", "east", "a-key"
-
-
-class Server(ServerInCluster):
-    """Over TLS, on an address that pods reach."""
-
-    def __init__(self, host: str, folder: Path) -> None:
-        self.certificate = certificate(folder, f"IP:{host}")
-        self._store = Store.open(folder / "control.db")
-        app = create_app(self._store, {}, org=ORG, keys=callers.single_key(KEY, ORG), version="1", loopback=False)
-        files = {"ssl_certfile": str(self.certificate), "ssl_keyfile": str(folder / "server.key")}
-        self._server = uvicorn.Server(uvicorn.Config(app, host=host, port=0, log_config=None, **files))
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._server.serve()))
-        self._thread.start()
-        eventually(lambda: self._server.started, "the server listens")
-        port = self._server.servers[0].sockets[0].getsockname()[1]
-        super().__init__(f"https://{host}:{port}", ORG, KEY, self.certificate)
-
-    def close(self) -> None:
-        self._server.should_exit = True
-        self._thread.join(30)
-        self._store.close()
+CLUSTER = "east"
 
 
 @pytest.fixture
-def server(operator: Installed, tmp_path: Path) -> Iterator[Server]:
+def server(operator: Installed, tmp_path: Path) -> Iterator[ServerInCluster]:
     """A server to which the installed operator is connected during the test."""
-    found = Server(operator.own.network.host, tmp_path)
-    found.must("PUT", f"clusters/{CLUSTER}", {})
-    token = found.must("POST", f"clusters/{CLUSTER}/tokens", {})["token"]
-    try:
-        with dialling(operator, found.url, f"{ORG}={TEAM}", token, found.certificate):
-            yield found
-    finally:
-        found.close()
+    with connected_server(operator, tmp_path, CLUSTER) as found:
+        yield found
 
 
 @contextlib.contextmanager

@@ -376,6 +376,30 @@ async def test_plan_brings_the_delete_steps_of_a_version(machine, cloud, clock):
     assert (report.applied, report.applied_plan, report.applied_number) == result, "a later sweep has no plan"
 
 
+async def test_orphan_that_no_delete_steps_can_delete_is_in_no_plan(machine, cloud, clock):
+    """A plugin with a Kubernetes object or a Terraform state, for example: the server knows its version."""
+    name = await abandoned(machine, cloud, version="2.0.0")
+    cloud.age()
+    order = msgspec.structs.replace(cloud.check("delete"), undeletable=("item@2.0.0",))
+    await machine.host.leak_checks.execute(order)
+    await swept(machine, clock)
+    report = await swept(machine, clock)
+    [orphan] = report.findings
+    assert (orphan.verdict, orphan.deletable, report.plan, report.left) == ("orphan", False, "", 0)
+    assert "delete it by hand" in orphan.reason
+    assert (report.deletions, cloud.names()) == ((), {name})
+
+
+async def test_plan_without_the_steps_of_a_version_deletes_nothing(machine, cloud, clock):
+    names = {await abandoned(machine, cloud, f"v{each[0]}", version=each) for each in ("1.0.0", "2.0.0")}
+    cloud.age()
+    await checked(machine, cloud)
+    digest = (await swept(machine, clock)).plan
+    report = await swept(machine, clock, msgspec.structs.replace(SWEEP, plan=digest))
+    assert "nothing was deleted: the check has no delete steps of item@2.0.0" in report.applied
+    assert (report.deleted, report.deletions, cloud.names()) == ((), (), names)
+
+
 async def test_sweep_leaves_many_orphans_until_a_plan_is_applied(machine, cloud, clock):
     for number in range(3):
         await abandoned(machine, cloud, f"u{number}")

@@ -55,6 +55,8 @@ class TestServedCheck:
             assert (found["counts"], found["error"]) == ({"orphan": 1, "held": 1}, "")
             [leak] = found["findings"]
             assert (leak["name"], leak["verdict"], leak["plugin"]) == (item(id_), "orphan", "pg@1.0.0")
+            owner = {"sandbox": "shop", "cluster": "east", "createdBy": "this home"}
+            assert {key: leak[key] for key in owner} == owner
             assert not world.cloud.starts("pg/drop")
             await plane.must("POST", f"{CHECK}/sweep", {"plan": found["plan"]})
             found = await served_sweeps(world, plane)
@@ -100,6 +102,44 @@ class TestServedCheck:
             await plane.must("POST", f"{CHECK}/sweep", {"plan": found["plan"]})
             found = await served_sweeps(world, plane)
             assert (found["applied"], found["deleted"]) == ("done", [id_])
+
+        story(steps, born=served_world)
+
+    @pytest.mark.parametrize("undeletable", [("pg@1.0.0",), ()], ids=["known", "not known yet"])
+    def test_orphan_without_delete_steps_stays(self, story, undeletable):
+        """If the server knows that the version has none, no plan has the orphan; otherwise the plan is refused."""
+
+        async def steps(world: World, plane: ControlPlane) -> None:
+            await publish(plane)
+            id_ = await leave_served_orphan(world, plane)
+            [order] = [each async for each in orders(plane, "1.1.0")]
+            spec = msgspec.structs.replace(order.spec, action="delete")
+            await plane.link.order(replaced(order, deletes={}, spec=spec, undeletable=undeletable))
+            found = await served_sweeps(world, plane, 2)
+            [leak] = found["findings"]
+            assert (leak["verdict"], leak["deletable"], found["left"]) == ("orphan", not undeletable, 0)
+            assert bool(found["plan"]) is not bool(undeletable)
+            if found["plan"]:
+                await plane.link.order(wire.SweepLeaks(uid="leakcheck/items", name="items", plan=found["plan"]))
+                found = await served_sweeps(world, plane)
+                assert "nothing was deleted: the check has no delete steps of pg@1.0.0" in found["applied"]
+            assert (found["deleted"], await audited(plane)) == ([], [])
+            assert item(id_) in world.account.items
+
+        story(steps, born=served_world)
+
+    def test_missing_resource_has_its_sandbox_and_creator(self, story):
+        async def steps(world: World, plane: ControlPlane) -> None:
+            await publish(plane)
+            await plane.must("PUT", "sandboxes/shop", sandbox())
+            await ready(world, plane, "shop")
+            world.account.play()
+            world.account.items.clear()
+            await world.rest(120)
+            await apply_check(plane)
+            [lost] = (await served_sweeps(world, plane, 2))["findings"]
+            assert (lost["verdict"], lost["name"]) == ("missing", "shop/db")
+            assert (lost["sandbox"], lost["createdBy"]) == ("shop", "this home")
 
         story(steps, born=served_world)
 

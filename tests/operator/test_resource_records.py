@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import uuid
+import zlib
 from collections.abc import Callable
 
 import msgspec
@@ -190,6 +193,26 @@ class TestStore:
         await store.add([ended(1), ended(2)])
         assert await store.find([ended(2).id, ended(3).id]) == {ended(2).id: ended(2)}
         assert await store.find([]) == {}
+
+    async def test_record_keeps_the_sandbox_of_its_server(self):
+        store = RecordStore(client(await cluster()), HOME, lambda: NOW)
+        of_server = ended(2)._replace(sandbox_uid=str(uuid.uuid4()))
+        for each in (ended(1), of_server, ended(3)):
+            await store.add([each])
+        wanted = {each.id: each for each in (ended(1), of_server, ended(3))}
+        assert await store.find(wanted) == wanted
+
+    async def test_records_of_an_earlier_operator_have_no_sandbox(self):
+        """Its segments are the same without the last part."""
+        server = await cluster()
+        store = RecordStore(client(server), HOME, lambda: NOW)
+        await store.add([ended(1)._replace(sandbox_uid=str(uuid.uuid4()))])
+        [secret] = segments(server)
+        plugins, rows, _ = msgspec.msgpack.decode(zlib.decompress(base64.b64decode(secret["data"]["records"])))
+        earlier = zlib.compress(msgspec.msgpack.encode((plugins, rows)))
+        secret["data"]["records"] = base64.b64encode(earlier).decode()
+        await client(server, "earlier").update(SECRETS.read_as(dict), secret, secret["metadata"]["name"], HOME)
+        assert await store.find([ended(1).id]) == {ended(1).id: ended(1)}
 
     async def test_simultaneous_ends_share_a_write(self):
         server = await cluster()

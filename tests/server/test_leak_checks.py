@@ -17,6 +17,7 @@ from tests.server.test_organisations import key
 from dayfly.lib.clock import now_ms
 from dayfly.link import wire
 from dayfly.link.wire import Verdict
+from dayfly.server.leaks.leak_forms import describe_report
 from dayfly.server.records import resource_records
 from dayfly.spec.identity import resource_id
 from dayfly.spec.leak_check import LeakCheckSpec
@@ -151,6 +152,15 @@ def test_plugin_that_cannot_be_checked_is_refused(db, host, changes, action, pro
     assert problem in answer.error
 
 
+def test_order_names_the_versions_that_no_check_can_delete(db, host):
+    publish(db)
+    publish(db, "bucket@1.1.0", delete=[])
+    publish(db, "bucket@1.2.0", state=True)
+    db.put(CHECK, check(plugin="bucket@1.0.0"))
+    (order,) = host.leak_checks.orders
+    assert (set(order.deletes), set(order.undeletable)) == ({"bucket@1.0.0"}, {"bucket@1.1.0", "bucket@1.2.0"})
+
+
 def test_findings_have_their_verdicts_and_times(db, host):
     publish(db)
     db.put(CHECK, check())
@@ -196,6 +206,35 @@ def test_finding_has_its_sandbox_and_creator_also_after_its_end(db, host):
     assert foreign_ended["reason"].startswith(of_whom + "ended at 20")
     assert (foreign_ended["verdict"], foreign_ended["deletable"]) == ("foreign", False)
     assert (ended["sandbox"], ended["cluster"], ended["createdBy"]) == ("box", "local", "alice")
+
+
+def test_finding_of_a_cluster_has_the_sandbox_of_its_uid(db, host):
+    """In a cluster, resource IDs are derived from the UID of the object, which the server does not know."""
+    publish(db)
+    alice = Client(db.port, db.store, db.call("POST", "keys", {"name": "alice", "role": "member"}).json["key"])
+    alice.put("sandboxes/box", {"spec": {"cluster": "local", "resources": [
+        {"name": "r", "plugin": "bucket@1.0.0", "params": {"region": "west"}}
+    ]}})  # fmt: skip
+    (uid,) = host.offers
+    orphan = LeakFinding(verdict="orphan", id=resource_id("an object", "r"), name="x", sandbox_uid=uid)
+    db.put(CHECK, check())
+    find(host, orphan, *(msgspec.structs.replace(orphan, sandbox_uid=each) for each in ("\x00", "-" * 36, "x" * 1024)))
+    living, *unknown = db.get(CHECK)["status"]["findings"]
+    delete(alice, host, "box")
+    ended = db.get(CHECK)["status"]["findings"][0]
+    assert living == ended
+    assert (ended["sandbox"], ended["cluster"], ended["createdBy"]) == ("box", "local", "alice")
+    assert all("sandbox" not in each for each in unknown)
+
+
+def test_cluster_cannot_name_a_sandbox_of_another_cluster():
+    report = LeakReport(name="items", spec=LeakCheckSpec(plugin="bucket", cluster="east"), plugin="bucket@1.0.0")
+    finding = LeakFinding(verdict="orphan", id="1", name="x", sandbox_uid="u")
+    report = msgspec.structs.replace(report, findings=(finding,))
+    for cluster, is_named in (("east", True), ("west", False)):
+        owners = {"u": resource_records.ResourceOwner("box", cluster, "alice")}
+        [found] = describe_report(report, owners, now_ms())["status"]["findings"]
+        assert ("sandbox" in found) is is_named
 
 
 def test_finding_of_another_organisation_has_no_owner(db, host):

@@ -160,7 +160,7 @@ class AttemptExecutor(abc.ABC):
         )
 
     def _resource_token(self, resource: str, identity: str) -> str:
-        """Return the token of a resource ID; empty for hooks and lists, because no record could prove their things."""
+        """Return the token of a resource ID; empty for hooks and lists, because no record could prove their items."""
         return resource_token(self._identity.key, self._identity.host, identity) if resource and identity else ""
 
     def _inputs(self, live: LiveRun, key: UnitAttempt, unit: Unit) -> Inputs:

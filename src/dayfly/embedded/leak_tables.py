@@ -35,6 +35,7 @@ class LeakDefinition(msgspec.Struct, frozen=True, kw_only=True):
         plugin: The plugin with its version.
         inventory: The document that lists.
         deletes: The documents that delete, by `name@version` of the plugin.
+        undeletable: The versions, as `name@version`, whose delete steps cannot run without their sandbox.
     """
 
     name: str
@@ -42,6 +43,7 @@ class LeakDefinition(msgspec.Struct, frozen=True, kw_only=True):
     plugin: str
     inventory: Lifecycle
     deletes: dict[str, Lifecycle] = {}
+    undeletable: tuple[str, ...] = ()
 
 
 T = TypeVar("T")

@@ -133,7 +133,8 @@ class ControlPool(ToHost, frozen=True, kw_only=True):
 class PutLeakCheck(ToHost, frozen=True, kw_only=True):
     """Create a leak check or change it. `uid` is its name with a prefix.
 
-    `plugin` has its version, `inventory` lists, and `deletes` delete, by `name@version` of the plugin.
+    `plugin` has its version, `inventory` lists, and `deletes` delete, by `name@version` of the plugin. `undeletable`
+    are versions whose delete steps cannot run without their sandbox.
     """
 
     uid: str
@@ -142,6 +143,7 @@ class PutLeakCheck(ToHost, frozen=True, kw_only=True):
     plugin: str
     inventory: Lifecycle
     deletes: dict[str, Lifecycle] = {}
+    undeletable: tuple[str, ...] = ()
 
 
 class DropLeakCheck(ToHost, frozen=True, kw_only=True):

@@ -19,6 +19,9 @@ class LeakFinding(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=F
     plugin: Annotated[str, doc("Recorded plugin as name@version; empty if it is not known.")] = ""
     created: Annotated[int, doc("When it was created or first listed, " + MILLISECONDS)] = 0
     deletable: Annotated[bool, doc("Whether the plugin's delete steps may run for the ID.")] = False
+    sandbox_uid: Annotated[
+        str, doc("UID at the server of the sandbox for which a cluster has created it; empty if it is not known.")
+    ] = ""
 
 
 class LeakDeletion(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=False):

@@ -1,6 +1,6 @@
-"""The token of a resource: `HOST.MAC`, which proves that a host of the owner of a key has made a thing.
+"""The token of a resource: `HOST.MAC`, which proves that a host of the owner of a key has created an item.
 
-Plugins put it into a tag of the things that they create. It is not a secret and grants nothing, because a reader can
+Plugins put it into a tag of the items that they create. It is not a secret and grants nothing, because a reader can
 only copy it.
 """
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
@@ -13,14 +11,16 @@ from dayfly.cli import options
 from dayfly.cli.backends import hosts
 from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.command_classes import verb
+from dayfly.cli.leak_plans import read_plan, write_plan
 from dayfly.cli.output import leaks, show
 from dayfly.client.errors import DayflyError, Exit, RefusedError, unknown_name_error
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _FIRST_POLL_S, _POLL_INTERVAL_S = 0.05, 0.5
 _NOT_FOUND = 404
+_MAX_SHOWN = 10
 _EXCLUSIVE = ("--plan", "--apply", "--delete-check")
 
 
@@ -57,15 +57,29 @@ def command(
     """
     if sum(map(bool, (plan_to, plan_from, delete_check))) > 1:
         raise click.UsageError(f"use only one of {', '.join(_EXCLUSIVE)}", click.get_current_context())
+    if plan_from is not None:
+        _refuse_unused({"names of checks": bool(names), "--check": exits, "--output": bool(output)})
     client = _open(context, namespace)
     if delete_check:
         return _delete_checks(client, names)
     if plan_from is not None:
-        return _apply(client, _read_plan(plan_from), timeout)
+        return _apply(client, plan_from, timeout)
     found = _select(client, names)
     found = [_sweep(client, each, timeout) if sweep or not leaks.has_result(each) else each for each in found]
     if plan_to is not None:
-        _write_plan(plan_to, found)
+        count = _count(write_plan(plan_to, found))
+        apply = f"dayfly leaks{client.flags} --apply {plan_to}"
+        show.print_message(f"Wrote a plan that deletes {count} to {plan_to}. Apply it with: {apply}")
+    _print(found, output, "dayfly" if context is None else "kubectl")
+    for notice in (leaks.hidden_notice, leaks.waiting_notice):
+        for text in filter(None, map(notice, found)):
+            show.print_message(text)
+    has_problem = not found or any(map(leaks.has_problem, found))
+    return Exit.FAILED if exits and has_problem else Exit.OK
+
+
+def _print(found: list[Any], output: str | None, tool: str) -> None:
+    """Print checks. `tool` is the command that creates one."""
     if output == "junit":
         show.print_block(leaks.as_junit(found).rstrip("\n"))
     elif output:
@@ -73,13 +87,14 @@ def command(
     elif found:
         leaks.print_checks(found)
     else:
-        tool = "dayfly" if context is None else "kubectl"
         show.print_message(f"There are no leak checks; create one with: {tool} apply -f FILE")
-    for notice in (leaks.hidden_notice, leaks.waiting_notice):
-        for text in filter(None, map(notice, found)):
-            show.print_message(text)
-    has_problem = not found or any(map(leaks.has_problem, found))
-    return Exit.FAILED if exits and has_problem else Exit.OK
+
+
+def _refuse_unused(options: Mapping[str, bool]) -> None:
+    """Refuse options that have no effect on `--apply`. `options` has whether each was given."""
+    if unused := [name for name, is_given in options.items() if is_given]:
+        problem = f"--apply cannot be used with {unused[0]}: it applies the plans of all checks in its file"
+        raise click.UsageError(problem, click.get_current_context())
 
 
 class _Checks(Protocol):
@@ -156,63 +171,63 @@ def _sweep(client: _Checks, check: Any, timeout: float, plan: str = "") -> Any:
         if is_applied and status["number"] >= wanted:
             return found
         if time.monotonic() > deadline:
-            raise DayflyError(Exit.TIMED_OUT, f'leak check "{check["name"]}" has not listed in time', "use --timeout")
+            problem = f'leak check "{check["name"]}" has not listed in time'
+            see = f"dayfly leaks{client.flags} {check['name']}"
+            raise DayflyError(
+                Exit.TIMED_OUT,
+                f"{problem}, and may still apply the plan" if plan else problem,
+                f"see its state with: {see}; use --timeout to wait longer",
+            )
         time.sleep(pause)
         pause = min(2 * pause, _POLL_INTERVAL_S)
-
-
-def _write_plan(path: str, checks: Sequence[Any]) -> None:
-    plan = {
-        "checks": [
-            {
-                "name": each["name"],
-                "plan": each["status"]["plan"],
-                "delete": [finding for finding in each["status"]["findings"] if finding["deletable"]],
-            }
-            for each in checks
-            if each["status"]["plan"]
-        ]
-    }
-    Path(path).write_text(json.dumps(plan, indent=2) + "\n")
-    count = sum(len({finding["id"] for finding in each["delete"]}) for each in plan["checks"])
-    show.print_message(
-        f"Wrote a plan that deletes {_count(count)} to {path}. Apply it with: dayfly leaks --apply {path}"
-    )
 
 
 def _count(resources: int) -> str:
     return f"{resources} resource{'s' * (resources != 1)}"
 
 
-def _read_plan(path: str) -> list[tuple[str, str]]:
-    """Return the names and digests of a plan.
+def _apply(client: _Checks, path: str, timeout: float) -> int:
+    """Apply the plans of a file, and print the result of each. Return the exit code.
 
     Raises:
-        DayflyError: the file is not a plan.
+        DayflyError: the file is not a plan, a check does not exist, or a result is not known in time.
     """
-    try:
-        plan = json.loads(Path(path).read_text())
-        return [(str(each["name"]), str(each["plan"])) for each in plan["checks"]]
-    except (OSError, ValueError, KeyError, TypeError) as fault:
-        problem = f"{path} is not a plan: {fault}"
-        raise DayflyError(Exit.USAGE, problem, "write one with: dayfly leaks --plan FILE") from None
-
-
-def _apply(client: _Checks, plan: Sequence[tuple[str, str]], timeout: float) -> int:
+    plans = read_plan(path, client.flags)
+    checks = [_find(client, plan.check, path) for plan in plans]  # all, before anything is deleted
     code = Exit.OK
-    for name, digest in plan:
-        found = _sweep(client, client.get(name), timeout, digest)
-        status = found["status"]
+    for plan, check in zip(plans, checks, strict=True):
+        status = _sweep(client, check, timeout, plan.digest)["status"]
         left = [each for each in status["findings"] if each["deletable"]]
         if status["applied"] == "done" and not left:
-            show.print_message(f'Leak check "{name}": deleted {_count(len(status["deleted"]))}.')
+            show.print_message(f'Leak check "{plan.check}": deleted {_count(len(status["deleted"]))}.')
             continue
         code = Exit.FAILED
-        reason = status["applied"] if status["applied"] != "done" else "; ".join(each["reason"] for each in left)
-        show.print_message(f'Leak check "{name}": {reason}.')
-    if not plan:
-        show.print_message("The plan deletes nothing.")
+        show.print_message(f'Leak check "{plan.check}": {_describe_failure(status, left)}.')
+        show.print_message(f"See what is left with: dayfly leaks{client.flags} {plan.check} --plan {path}")
+    if not plans:
+        show.print_message(f"{path} deletes nothing.")
     return code
+
+
+def _find(client: _Checks, name: str, path: str) -> Any:
+    """Return the check of a plan in the file `path`."""
+    try:
+        return client.get(name)
+    except DayflyError as fault:
+        if fault.code != Exit.NOT_FOUND:
+            raise
+        known = [each["name"] for each in client.list_all()]
+        message = f'{path} has the plan of the leak check "{name}", which does not exist; nothing was deleted'
+        raise unknown_name_error(message, name, known, f"dayfly leaks{client.flags}") from None
+
+
+def _describe_failure(status: Any, left: Sequence[Any]) -> str:
+    """Return why a plan was refused, or what it has not deleted."""
+    if status["applied"] != "done":
+        return "; ".join(filter(None, (status["applied"], status["error"])))
+    reasons = "; ".join(f"{each['name']} is left: {each['reason']}" for each in left[:_MAX_SHOWN])
+    more = f"; {len(left) - _MAX_SHOWN} more are left" if len(left) > _MAX_SHOWN else ""
+    return f"deleted {_count(len(status['deleted']))}; {reasons}{more}"
 
 
 def _delete_checks(client: _Checks, names: Sequence[str]) -> int:

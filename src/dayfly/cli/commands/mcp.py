@@ -35,7 +35,7 @@ _LISTEN = "127.0.0.1:7860"
     help="Time after which all sandboxes are deleted if this process is killed.",
 )
 @click.option("--plain", is_flag=True, help="Listen without TLS beyond loopback, behind a proxy with TLS.")
-def command(listen: str | None, lease: float, *, plain: bool) -> None:
+def command(listen: str | None, lease: float, *, plain: bool) -> int:
     """Serve tools for coding agents over the Model Context Protocol, on stdin and stdout or over HTTP.
 
     The key must have the role agent (DAYFLY_API_KEY, or the key of --server). On stdin and stdout, the command holds a
@@ -54,11 +54,11 @@ def command(listen: str | None, lease: float, *, plain: bool) -> None:
     if address is None:
         raise DayflyError(Exit.NO_SERVER, f"no server runs in {Home.find().path}", START)
     if listen is None:
-        asyncio.run(server.serve_stdio(address, int(lease)))
-        return
+        return asyncio.run(server.serve_stdio(address, int(lease)))
     host, port = server_process.parse_address(listen, "--http")
     if not plain and not server_process.is_loopback(host):
         message = f"keys would be sent unencrypted to {listen}"
         raise DayflyError(Exit.USAGE, message, "add --plain behind a proxy with TLS")
     with server_process.listen_on(host, port, "choose another with --http HOST:PORT") as sock:
         asyncio.run(server.serve_http(address, sock))
+    return Exit.OK

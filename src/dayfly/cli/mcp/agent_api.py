@@ -114,6 +114,16 @@ class ServedSession:
         self._current: _Session | None = None
         self._starting = asyncio.Lock()
         self._is_closed = False
+        self.is_used = False
+        """Whether a call has started a session."""
+
+    async def check(self) -> None:
+        """Check that a session can be started, without starting one.
+
+        Raises:
+            DayflyError: the key is not for agents, or the server cannot be used.
+        """
+        (await SessionApi.open(self._address)).close()
 
     @contextlib.asynccontextmanager
     async def use(self, _headers: Mapping[str, str] | None) -> AsyncIterator[SessionApi]:
@@ -156,6 +166,7 @@ class ServedSession:
             finally:
                 api.close()
             api = await SessionApi.open(self._address._replace(key=started["key"]))
+        self.is_used = True
         return _Session(api, asyncio.create_task(self._renew(api), name="renewal of the session"))
 
     async def _renew(self, api: SessionApi) -> None:
@@ -182,6 +193,15 @@ class CallerKeys:
 
     def __init__(self, address: Address) -> None:
         self._address = address
+
+    async def check(self) -> None:
+        """Check that the server answers, which needs no key.
+
+        Raises:
+            DayflyError: it cannot be used.
+        """
+        with contextlib.closing(_connect(self._address)) as client:
+            await client.request("GET", "/api/v2/meta/health")
 
     @contextlib.asynccontextmanager
     async def use(self, headers: Mapping[str, str] | None) -> AsyncIterator[SessionApi]:

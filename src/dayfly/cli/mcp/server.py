@@ -180,16 +180,18 @@ def build_server(access: Access, files: ConnectionFiles | None) -> MCPServer[Any
     return server
 
 
-async def serve_stdio(address: Address, lease_s: int) -> None:
-    """Serve one agent on stdin and stdout until stdin ends; then end its session.
+async def serve_stdio(address: Address, lease_s: int) -> int:
+    """Serve one agent on stdin and stdout until stdin ends; then end its session. Return the exit code.
 
-    The first call starts the session, so the server may start later than the agent.
+    The first call starts the session, so the server may start later than the agent. A wrong address or key is reported
+    at once, and is the exit code if no session was started.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="dayfly mcp: %(message)s")
     session, files = ServedSession(address, lease_s), ConnectionFiles()
     stop = server_process.stop_on_signals()
     serving = asyncio.create_task(build_server(session, files).run_stdio_async())
     stopping = asyncio.create_task(stop.wait())
+    checking = asyncio.create_task(_report_problem(session))
     try:
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -200,15 +202,29 @@ async def serve_stdio(address: Address, lease_s: int) -> None:
         os._exit(Exit.OK)  # the thread that reads stdin cannot be interrupted
     stopping.cancel()
     await serving
+    return Exit.OK if session.is_used else await checking
 
 
 async def serve_http(address: Address, sock: socket.socket) -> None:
     """Serve agents over streamable HTTP at `/mcp`. Each request has the key of its agent."""
     host, port = sock.getsockname()[:2]
     stop = server_process.stop_on_signals()
-    app = build_server(CallerKeys(address), None).streamable_http_app(stateless_http=True, host=host)
+    access = CallerKeys(address)
+    app = build_server(access, None).streamable_http_app(stateless_http=True, host=host)
     show.print_message(f"dayfly mcp serves at http://{f'[{host}]' if ':' in host else host}:{port}/mcp")
+    checking = asyncio.create_task(_report_problem(access))
     await http_server.serve(app, [sock], stop=stop, lifespan="on")
+    checking.cancel()
+
+
+async def _report_problem(access: Access) -> int:
+    """Print why calls will fail, if the server or the key cannot be used now. Return the exit code for that."""
+    try:
+        await access.check()
+    except DayflyError as fault:
+        show.print_message(f"dayfly mcp: {fault}")
+        return fault.code
+    return Exit.OK
 
 
 def _dump(resources: Resources) -> list[dict[str, Any]]:

@@ -33,8 +33,9 @@ CLUSTER = "local"
 
 
 class Access(Protocol):
-    """Lends the REST API for the key of a request."""
+    """Lends the REST API for the key of a request. `check` raises `DayflyError` if calls will fail."""
 
+    async def check(self) -> None: ...
     def use(self, headers: Mapping[str, str] | None) -> AbstractAsyncContextManager[SessionApi]: ...
 
 

@@ -19,6 +19,7 @@ from dayfly.link.wire import Verdict
 from dayfly.plan.leaks.listing import InventoryItem
 from dayfly.plan.leaks.lists import join_logs, without_jumps
 from dayfly.plan.leaks.sweep import (
+    DeleteSteps,
     LeakState,
     LedgerFacts,
     begin_sweep,
@@ -95,6 +96,7 @@ class LeakCheckScheduler:
                         plugin=order.plugin,
                         inventory=order.inventory,
                         deletes=order.deletes,
+                        undeletable=order.undeletable,
                     )
                 )
                 return Verdict.TAKEN
@@ -259,11 +261,12 @@ class LeakCheckScheduler:
         self._offsets[definition.name] = {at: offset for at, offset in offsets.items() if at in living}
         evidence = gather_evidence(self._reader, items, self._deleting)
         facts = LedgerFacts(evidence, expected_resources(self._reader, origin))
-        state, chosen = compare_list(spec, origin.plugin, state, known, items, facts, definition.deletes.get, now_ms())
         # A plan has the delete steps of the definition, which an order must not replace.
         more = order.deletes if order is not None and order.spec == spec else {}
-        plan = order.plan if order is not None else ""
-        return await self._delete(definition, {**more, **definition.deletes}, state, chosen, plan)
+        deletes = {**more, **definition.deletes}
+        steps = DeleteSteps(definition.deletes.get, deletes.get, definition.undeletable.__contains__)
+        state, chosen = compare_list(spec, origin.plugin, state, known, items, facts, steps, now_ms())
+        return await self._delete(definition, deletes, state, chosen, order.plan if order is not None else "")
 
     async def _delete(
         self,
@@ -276,14 +279,10 @@ class LeakCheckScheduler:
         """Delete the chosen resources, by their plugins. Return the state with the result."""
         deleted, errors = [], {}
         for id_, plugin in chosen.items():
-            document = deletes.get(plugin)
-            if document is None:
-                errors[id_] = f"the check has no delete steps of {plugin}"
-                continue
             deletion = LeakDeletion(sequence=0, id=id_, plugin=plugin, plan=plan, at=now_ms())
             self._deleting.add(id_)
             try:
-                document = msgspec.structs.replace(document, resource_id=id_)
+                document = msgspec.structs.replace(deletes[plugin], resource_id=id_)
                 error, _ = await self._runs.execute(
                     definition.name, document, partial(self._begin_deletion, definition, deletion)
                 )

@@ -41,6 +41,7 @@ from dayfly.operator.records.resource_key import BrokenKeyError
 from dayfly.operator.status.sandbox_status import SandboxNotReadyError
 from dayfly.plan.leaks.lists import join_logs, without_jumps
 from dayfly.plan.leaks.sweep import (
+    DeleteSteps,
     begin_sweep,
     compare_list,
     digest_deletion,
@@ -301,9 +302,12 @@ class LeakCheckController:
             known,
             items,
             facts,
-            compiled.find_deletion,
+            DeleteSteps(
+                compiled.find_deletion,
+                lambda plugin: compiled.find_plan_deletion(plugin, sweep.plan),
+                compiled.lacks_deletion,
+            ),
             now,
-            knows_all_plugins=compiled.served is None,
         )
         kept = {each.began_at for each in state.lists}
         self._offsets[seen.metadata.uid] = {at: offset for at, offset in offsets.items() if at in kept}

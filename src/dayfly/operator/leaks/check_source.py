@@ -32,6 +32,7 @@ class CompiledCheck(NamedTuple):
         inventory: The document that lists.
         find_deletion: Returns the document that deletes, by `name@version` of the plugin; None if there is none.
         find_plan_deletion: The same for the plan with a digest, which may have further documents.
+        lacks_deletion: Whether no plan can bring a document for the plugin, which is given in the same way.
         served: The order of the server that has made it; None for a check of this cluster.
     """
 
@@ -40,6 +41,7 @@ class CompiledCheck(NamedTuple):
     inventory: Lifecycle
     find_deletion: Callable[[str], Lifecycle | None]
     find_plan_deletion: Callable[[str, str], Lifecycle | None]
+    lacks_deletion: Callable[[str], bool]
     served: ServedCheck | None = None
 
 
@@ -61,13 +63,21 @@ class CheckSource:
                 raise SpecError(_EDITED.format(org=served.org), ("spec",))
             put = served.put
             find_for_plan = partial(_find_served, served)
-            return CompiledCheck(put.spec, put.plugin, put.inventory, put.deletes.get, find_for_plan, served)
+            lacks = put.undeletable.__contains__
+            return CompiledCheck(put.spec, put.plugin, put.inventory, put.deletes.get, find_for_plan, lacks, served)
         if served_uid(seen.metadata):
             # Never the plugins of this cluster: those have grants that the organisation's plugins lack.
             raise SpecError("a server has made this check, and its order is missing: apply it at the server again")
         made = self._catalog.leak_check(seen)
         find = partial(self._find, seen)
-        return CompiledCheck(made.spec, made.plugin, made.inventory, find, lambda plugin, _plan: find(plugin))
+        return CompiledCheck(
+            made.spec,
+            made.plugin,
+            made.inventory,
+            find,
+            lambda plugin, _plan: find(plugin),
+            lambda plugin: find(plugin) is None,
+        )
 
     def _find(self, seen: LeakCheckObject, plugin: str) -> Lifecycle | None:
         try:

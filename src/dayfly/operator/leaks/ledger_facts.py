@@ -64,12 +64,12 @@ class FactReader:
         absent = ResourceRunState.UNANSWERED if self.lost_targets(runs) else ResourceRunState.NONE
         unrecorded = tokens.keys() - records.keys()
         elsewhere = await self._ask_elsewhere([each for each in items if each.id in unrecorded and each.token])
-        evidence = {id_: Evidence(state) for id_, state in living.items()}
+        evidence = dict(living)
         for id_, has_token in tokens.items():
             record = records.get(id_)
             if record is not None:
                 plugin = plugin_of(record, origin.publisher)
-                evidence[id_] = Evidence(ResourceRunState.NONE, plugin, record.ended_at, has_token)
+                evidence[id_] = Evidence(ResourceRunState.NONE, plugin, record.ended_at, has_token, record.sandbox_uid)
             elif has_token and absent is ResourceRunState.UNANSWERED:
                 evidence[id_] = Evidence(absent, has_token=True)
             else:
@@ -101,7 +101,8 @@ class FactReader:
             living, records = living_resources(runs), await self._registry.records.find(ours)
             absent = ResourceRunState.UNANSWERED if self.lost_targets(runs) else ResourceRunState.NONE
             found = {id_: ResourceRunState.NONE if id_ in records else absent for id_ in ours}
-            return {id_: living.get(id_, state).value for id_, state in found.items()}
+            found |= {id_: living[id_].run for id_ in ours if id_ in living}
+            return {id_: state.value for id_, state in found.items()}
 
     async def _ask_elsewhere(self, items: Sequence[InventoryItem]) -> dict[str, ResourceRunState]:
         """Return the states of resources that other clusters of the organisation have made, by ID.
@@ -148,7 +149,9 @@ class FactReader:
                 if record is not None and (record.publisher, record.plugin_name, record.inventory) == wanted:
                     found = expected_resource(record, run.ledger, documents)
                     offered = run.spec.offered
-                    yield found._replace(name=f"{offered.name}/{record.resource}") if offered is not None else found
+                    if offered is not None:
+                        found = found._replace(name=f"{offered.name}/{record.resource}", sandbox_uid=offered.uid)
+                    yield found
 
     async def _documents(self, run: RunObject) -> tuple[Lifecycle, ...]:
         """Return the documents of a run; none if one is lost, because nothing is known of its resources then."""
@@ -181,18 +184,19 @@ async def _ask_nobody(_tokens: Sequence[ResourceToken]) -> dict[str, str] | None
     return {}
 
 
-def living_resources(runs: Iterable[RunObject]) -> dict[str, ResourceRunState]:
-    """Return the resource IDs of runs and the resources that leak checks delete, with the state of the run."""
-    found: dict[str, ResourceRunState] = {}
+def living_resources(runs: Iterable[RunObject]) -> dict[str, Evidence]:
+    """Return the evidence about the resources of runs, and about the resources that leak checks delete, by ID."""
+    found: dict[str, Evidence] = {}
     for run in runs:
         ledger = run.ledger
         state = ResourceRunState.OPEN if ledger.closed is None else ResourceRunState.CLOSED
         if ledger.target.kind == LEAK_CHECKS.kind:
             if id_ := (run.metadata.labels or {}).get(LEAK_LABEL, ""):
-                found.setdefault(id_, ResourceRunState.CLOSED)
+                found.setdefault(id_, Evidence(ResourceRunState.CLOSED))
             continue
+        known = Evidence(state, sandbox_uid=run.spec.offered.uid if run.spec.offered is not None else "")
         for resource in {name.partition("/")[0] for name in ledger.units}:
-            found[resource_id(ledger.uid, resource)] = state
+            found[resource_id(ledger.uid, resource)] = known
     return found
 
 

@@ -227,7 +227,7 @@ class PodBuilder:
         )
 
     async def _token(self, run: RunObject, resource: str, identity: str | None) -> str:
-        """Return the token of a resource; empty for hooks and lists, because no record could prove their things."""
+        """Return the token of a resource; empty for hooks and lists, because no record could prove their items."""
         identity = resource_id(run.ledger.uid, resource) if identity is None else identity
         if self._registry is None or not resource or not identity:
             return ""

@@ -1,6 +1,6 @@
 """Records of resources whose runs have ended, in Secrets with many records each.
 
-A thousand records have 37 KB. So a thousand resources a day need 15 MB in 400 Secrets. While a run lives, its
+A thousand records have at most 57 KB. So a thousand resources a day need 23 MB in 400 Secrets. While a run lives, its
 Run object is the record. Records are only added, so a repeated or concurrent write is harmless.
 """
 
@@ -11,6 +11,7 @@ import base64
 import contextlib
 import logging
 import zlib
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -44,6 +45,7 @@ class EndedResource(NamedTuple):
         plugin: Its plugin as `name@version`.
         ended_at: The end of the run, in Unix milliseconds.
         run: The name of the Run object, by which a quorum read finds it if a backup was restored.
+        sandbox_uid: The UID of the sandbox at its server; empty if no server has created the resource.
     """
 
     id: str
@@ -51,25 +53,32 @@ class EndedResource(NamedTuple):
     plugin: str
     ended_at: int
     run: str
+    sandbox_uid: str = ""
 
 
 class _Segment(msgspec.Struct, array_like=True, frozen=True):
-    """The content of one Secret. A row has the ID as bytes, the index of publisher and plugin, the end, and the Run."""
+    """The content of one Secret. A row has the ID as bytes, the index of publisher and plugin, the end, and the Run.
+
+    `sandbox_uids` has an entry for each row; those of an earlier operator have none.
+    """
 
     plugins: tuple[tuple[str, str], ...]
     rows: tuple[tuple[bytes, int, int, str], ...]
+    sandbox_uids: tuple[str, ...] = ()
 
     @classmethod
     def pack(cls, records: Iterable[EndedResource]) -> _Segment:
         plugins: dict[tuple[str, str], int] = {}
-        rows = []
+        rows, sandbox_uids = [], []
         for each in records:
             index = plugins.setdefault((each.publisher, each.plugin), len(plugins))
             rows.append((bytes.fromhex(each.id), index, each.ended_at, each.run))
-        return cls(tuple(plugins), tuple(rows))
+            sandbox_uids.append(each.sandbox_uid)
+        return cls(tuple(plugins), tuple(rows), tuple(sandbox_uids))
 
     def unpack(self) -> dict[str, EndedResource]:
-        found = (EndedResource(id_.hex(), *self.plugins[index], at, run) for id_, index, at, run in self.rows)
+        rows = zip(self.rows, chain(self.sandbox_uids, repeat("")), strict=False)
+        found = (EndedResource(id_.hex(), *self.plugins[index], at, run, uid) for (id_, index, at, run), uid in rows)
         return {each.id: each for each in found}
 
 

@@ -114,4 +114,7 @@ class ResourceRegistry:
         found = (record_resource(ledger.uid, each, ledger.born_at) for each in documents)
         ended_at = ledger.ended_at or self._now()
         known = [each for each in found if each is not None and each.plugin]
-        await self.records.add(EndedResource(each.id, each.publisher, each.plugin, ended_at, name) for each in known)
+        sandbox_uid = run.spec.offered.uid if run.spec.offered is not None else ""
+        await self.records.add(
+            EndedResource(each.id, each.publisher, each.plugin, ended_at, name, sandbox_uid) for each in known
+        )

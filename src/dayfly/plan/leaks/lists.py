@@ -27,16 +27,20 @@ def join_logs(logs: Iterable[bytes]) -> tuple[tuple[InventoryItem, ...], str]:
 def add_list(
     known: Sequence[CompleteList], began_at: int, items: tuple[InventoryItem, ...], grace_ms: int
 ) -> tuple[CompleteList, ...]:
-    """Return the newest list, and the one to compare it with if there is one.
+    """Return the newest list, the one to compare it with, and the one that later lists are compared with, if any.
 
-    That is the last list, or the one before it if the last one began a moment ago. If the clock was set back, the times
-    of all former lists are wrong, so none is kept.
+    A list is compared with the last one, or with an earlier one if the last one began a moment ago. The third list is
+    the first one after that. Without it, sweeps that follow each other quickly would be compared with the same old list
+    forever. If the clock was set back, the times of all former lists are wrong, so none is kept.
     """
-    former = [] if any(each.began_at > began_at for each in known) else list(known)
+    is_set_back = any(each.began_at > began_at for each in known)
+    former = [] if is_set_back else sorted(known, key=lambda each: each.began_at, reverse=True)
     seen = former[0].first_seen if former else {}
     newest = CompleteList(began_at, items, {item.name: seen.get(item.name, began_at) for item in items})
     distant = [each for each in former if began_at - each.began_at >= list_distance_ms(grace_ms)]
-    return (newest, *(distant or former[-1:])[:1])
+    compared = (distant or former[-1:])[:1]
+    later = former[: former.index(compared[0])] if compared else []
+    return (newest, *compared, *later[-1:])
 
 
 def without_jumps(

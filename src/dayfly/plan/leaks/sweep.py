@@ -30,7 +30,7 @@ from dayfly.spec.leak_report import LeakFinding, LeakReport
 from dayfly.spec.lifecycle import canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from dayfly.spec.lifecycle import Lifecycle
 
@@ -47,7 +47,7 @@ class StoredList(msgspec.Struct, frozen=True):
 
 
 class LeakState(msgspec.Struct, frozen=True, kw_only=True):
-    """The findings of a check. `lists` has at most two complete lists, the newest first.
+    """The findings of a check. `lists` has at most three complete lists, see `add_list`.
 
     While `left` is not 0, the check waits for a plan of a person. The `applied` fields are the result of the latest
     plan. `deletions` has for each plugin of a deletable item the digest of the params and delete steps at the list.
@@ -77,6 +77,20 @@ class LedgerFacts(NamedTuple):
     expected: Sequence[ExpectedResource]
 
 
+class DeleteSteps(NamedTuple):
+    """The delete steps of each version of the plugin, which is given as `name@version`.
+
+    Attributes:
+        find: Returns the document that deletes; None if the check has none.
+        find_for_plan: The same for the plan of the sweep, which may bring further documents.
+        are_missing: Whether no plan can bring a document, because the steps cannot run without their sandbox.
+    """
+
+    find: Callable[[str], Lifecycle | None]
+    find_for_plan: Callable[[str], Lifecycle | None]
+    are_missing: Callable[[str], bool]
+
+
 class SweepDecision(NamedTuple):
     """The state after a list, before any deletion, and the resource IDs to delete with their plugins, in order."""
 
@@ -101,10 +115,8 @@ def compare_list(
     known: Sequence[CompleteList],
     items: tuple[InventoryItem, ...],
     facts: LedgerFacts,
-    find_deletion: Callable[[str], Lifecycle | None],
+    steps: DeleteSteps,
     now: int,
-    *,
-    knows_all_plugins: bool = False,
 ) -> SweepDecision:
     """Return what follows from a complete list.
 
@@ -115,35 +127,28 @@ def compare_list(
         known: The former lists that prove something.
         items: The list.
         facts: The facts from the ledger, read after the list.
-        find_deletion: Returns the document that deletes, by `name@version` of the plugin; None if there is none.
+        steps: The delete steps.
         now: The current time.
-        knows_all_plugins: Whether a plan brings no further documents. Then nothing is deletable without one.
     """
     lists = add_list(known, state.swept_at, items, spec.grace_ms)
     previous = lists[1] if len(lists) > 1 else None
     rules = CheckRules(plugin, spec.grace_ms)
     findings = find_verdicts(lists[0], previous, facts.evidence, facts.expected, rules, now)
-    documents = {each: find_deletion(each) for each in {each.plugin for each in findings if each.is_deletable}}
-    if knows_all_plugins:
-        findings = [
-            _without_steps(each) if each.is_deletable and documents[each.plugin] is None else each for each in findings
-        ]
+    documents = {each: steps.find(each) for each in {each.plugin for each in findings if each.is_deletable}}
+    unknown = {plugin for plugin, document in documents.items() if document is None}
+    findings = [_without_steps(each, steps) if each.plugin in unknown else each for each in findings]
     plugins = {each.id: each.plugin for each in findings if each.is_deletable}
     deletions = {each: digest_deletion(spec, documents[each]) for each in set(plugins.values())}
     ids: list[str] = []
     plan = state.applied_plan if state.applied_number == state.number else ""
-    left, applied = 0, state.applied
-    if plan and plan == plan_digest(findings, deletions):
-        ids, applied = list(plugins), APPLIED
-    else:
-        if plan:
-            applied = (
-                "nothing was deleted: the orphans, the params or the delete steps have changed since the plan was made"
-            )
-        if spec.action == DELETE and state.left:  # a person has not decided yet
-            left = count_deletable(findings) if are_distant(lists, spec.grace_ms) else state.left
-        elif spec.action == DELETE and not plan:
-            ids, left = select_deletions(findings, len(items))
+    applied = _check_plan(plan, plan_digest(findings, deletions), deletions, steps) if plan else state.applied
+    left = 0
+    if plan and applied == APPLIED:
+        ids = list(plugins)
+    elif spec.action == DELETE and state.left:  # a person has not decided yet
+        left = count_deletable(findings) if are_distant(lists, spec.grace_ms) else state.left
+    elif spec.action == DELETE and not plan:
+        ids, left = select_deletions([each for each in findings if each.plugin not in unknown], len(items))
     stored = tuple(StoredList(each.began_at, each.items, dict(each.first_seen)) for each in lists)
     after = msgspec.structs.replace(
         state, lists=stored, findings=tuple(map(to_wire, findings)), deletions=deletions, left=left, applied=applied
@@ -238,12 +243,38 @@ def to_wire(finding: ItemFinding) -> LeakFinding:
         plugin=finding.plugin,
         created=finding.created,
         deletable=finding.is_deletable,
+        sandbox_uid=finding.sandbox_uid,
     )
 
 
-def _without_steps(finding: ItemFinding) -> ItemFinding:
-    reason = f"{finding.reason}; no delete steps of {finding.plugin} can run without its sandbox: delete it by hand"
-    return finding._replace(is_deletable=False, reason=reason)
+def _check_plan(plan: str, current: str, plugins: Iterable[str], steps: DeleteSteps) -> str:
+    """Return the result of a plan: `APPLIED`, or why nothing of it is deleted.
+
+    Args:
+        plan: The digest of the plan.
+        current: The digest of a plan that would be made now.
+        plugins: The plugins of everything that would be deleted.
+        steps: The delete steps.
+    """
+    if plan != current:
+        return "nothing was deleted: the orphans, the params or the delete steps have changed since the plan was made"
+    if unknown := sorted(each for each in plugins if steps.find_for_plan(each) is None):
+        return (
+            f"nothing was deleted: the check has no delete steps of {unknown[0]}; apply the check again, and make a "
+            "new plan"
+        )
+    return APPLIED
+
+
+def _without_steps(finding: ItemFinding, steps: DeleteSteps) -> ItemFinding:
+    """Return the finding about an item for whose plugin the check has no delete steps."""
+    if not finding.is_deletable:
+        return finding
+    if steps.are_missing(finding.plugin):
+        reason = f"{finding.reason}; no delete steps of {finding.plugin} can run without its sandbox: delete it by hand"
+        return finding._replace(is_deletable=False, reason=reason)
+    reason = f"{finding.reason}; the check has no delete steps of {finding.plugin}: apply the check again, or a plan"
+    return finding._replace(reason=reason)
 
 
 def _with_error(finding: ItemFinding, error: str) -> ItemFinding:
@@ -259,4 +290,5 @@ def _from_wire(finding: LeakFinding) -> ItemFinding:
         finding.plugin,
         finding.created,
         is_deletable=finding.deletable,
+        sandbox_uid=finding.sandbox_uid,
     )

@@ -57,12 +57,14 @@ class Evidence(NamedTuple):
         plugin: The recorded plugin as `name@version`; empty without a record, and if its steps were inline.
         ended_at: The recorded end of its run; 0 without a record.
         has_token: Whether the token of the item was made with our key for this resource ID.
+        sandbox_uid: The UID of its sandbox at a server, which differs from that of its run; empty if it is not known.
     """
 
     run: ResourceRunState
     plugin: str = ""
     ended_at: int = 0
     has_token: bool = False
+    sandbox_uid: str = ""
 
 
 class CompleteList(NamedTuple):
@@ -84,6 +86,7 @@ class ItemFinding(NamedTuple):
         plugin: The recorded plugin as `name@version`; empty if it is not known.
         created: When the item was created or first listed.
         is_deletable: Whether the delete steps of the plugin may run for the ID.
+        sandbox_uid: As in `Evidence`.
     """
 
     verdict: LeakVerdict
@@ -93,6 +96,7 @@ class ItemFinding(NamedTuple):
     plugin: str = ""
     created: int = 0
     is_deletable: bool = False
+    sandbox_uid: str = ""
 
 
 class ExpectedResource(NamedTuple):
@@ -103,12 +107,14 @@ class ExpectedResource(NamedTuple):
         name: The run and its resource, for people.
         plugin: Its plugin as `name@version`.
         made_at: When all its create steps had succeeded; 0 if they have not.
+        sandbox_uid: As in `Evidence`.
     """
 
     id: str
     name: str
     plugin: str
     made_at: int
+    sandbox_uid: str = ""
 
 
 class CheckRules(NamedTuple):
@@ -172,7 +178,9 @@ def _finding(
     if verdict is LeakVerdict.ORPHAN and not (was_listed and _prove_together(lists, known.ended_at, rules)):
         verdict, reason = LeakVerdict.UNKNOWN, "it is not yet in two complete lists after the end of its run"
     is_deletable = verdict is LeakVerdict.ORPHAN and bool(known.plugin)  # other delete steps may remove other items
-    return ItemFinding(verdict, item.id, item.name, reason, known.plugin, created, is_deletable)
+    return ItemFinding(
+        verdict, item.id, item.name, reason, known.plugin, created, is_deletable, sandbox_uid=known.sandbox_uid
+    )
 
 
 def _verdict(
@@ -238,7 +246,14 @@ def _missing(lists: Sequence[CompleteList], expected: Iterable[ExpectedResource]
     listed = {item.id for each in lists for item in each.items}
     first = min(each.began_at for each in lists)
     return [
-        ItemFinding(LeakVerdict.MISSING, each.id, each.name, "two complete lists lack it", each.plugin)
+        ItemFinding(
+            LeakVerdict.MISSING,
+            each.id,
+            each.name,
+            "two complete lists lack it",
+            each.plugin,
+            sandbox_uid=each.sandbox_uid,
+        )
         for each in expected
         if 0 < each.made_at < first and each.id not in listed
     ]

@@ -40,8 +40,10 @@ if TYPE_CHECKING:
     from dayfly.server.db.rows import Rows
     from dayfly.server.db.store import Store
     from dayfly.server.leaks.leak_sync import LeakSync
+    from dayfly.server.records.resource_records import ResourceOwner
     from dayfly.spec.leak_report import LeakReport
     from dayfly.spec.lifecycle import Lifecycle
+    from dayfly.spec.plugin import Plugin
 
 MAX_CHECKS: Final = 100
 # Delete steps of this many versions, the highest first, and of this size are sent to the host.
@@ -170,9 +172,15 @@ class LeakCheckApi:
 
     async def _describe(self, request: Request, *reports: LeakReport) -> list[dict[str, Any]]:
         """Return checks in the API, with the sandboxes of their findings."""
-        ids = {each.id for report in reports for each in report.findings if each.id}
+        findings = [each for report in reports for each in report.findings]
+        ids = {each.id for each in findings if not each.sandbox_uid} - {""}
+        uids = {each.sandbox_uid for each in findings} - {""}
+
+        def read(rows: Rows) -> Mapping[str, ResourceOwner]:
+            return {**resource_records.find_owners(rows, ids), **resource_records.find_sandboxes(rows, uids)}
+
         org = self._store.for_org(callers.get_caller(request).org)
-        owners = await org.read(lambda rows: resource_records.find_owners(rows, ids)) if ids else {}
+        owners = await org.read(read) if findings else {}
         now = now_ms()
         return [describe_report(report, owners, now) for report in reports]
 
@@ -293,15 +301,17 @@ def _compile(rows: Rows, check: LeakCheck, publisher: str) -> wire.PutLeakCheck:
         raise SpecError(problem, ("spec", "plugin"))
     made = compiler.compile_leak_check(check, plugin, publisher=publisher)
     deletes: dict[str, Lifecycle] = {}
+    undeletable: list[str] = []
     size = 0
     versions = [plugin.version, *plugins.versions(rows).get(plugin.name, [])]
     for version in dict.fromkeys(versions[: MAX_VERSIONS + 1]):
-        with contextlib.suppress(SpecError, UnreadableError):
-            other = plugin if version == plugin.version else plugins.resolve(rows, f"{plugin.name}@{version}")
-            each = compiler.compile_leak_check(check, other, publisher=publisher).delete if other is not None else None
-            size += len(canonical(each)) if each is not None else 0
-            if each is not None and size <= MAX_DELETE_BYTES:
-                deletes[semver.join_name(plugin.name, version)] = each
+        name = semver.join_name(plugin.name, version)
+        document = _compile_deletion(rows, check, plugin if version == plugin.version else name, publisher)
+        size += len(canonical(document)) if document is not None else 0
+        if document is None:
+            undeletable.append(name)
+        elif size <= MAX_DELETE_BYTES:
+            deletes[name] = document
     return wire.PutLeakCheck(
         uid=_uid(check.name),
         name=check.name,
@@ -309,4 +319,13 @@ def _compile(rows: Rows, check: LeakCheck, publisher: str) -> wire.PutLeakCheck:
         plugin=plugin.wire_name,
         inventory=made.inventory,
         deletes=deletes,
+        undeletable=tuple(undeletable),
     )
+
+
+def _compile_deletion(rows: Rows, check: LeakCheck, plugin: Plugin | str, publisher: str) -> Lifecycle | None:
+    """Return the document that deletes with a plugin, or with that of a name; None if none can run for the check."""
+    with contextlib.suppress(SpecError, UnreadableError):
+        found = plugins.resolve(rows, plugin) if isinstance(plugin, str) else plugin
+        return compiler.compile_leak_check(check, found, publisher=publisher).delete if found is not None else None
+    return None

@@ -31,7 +31,7 @@ def describe_report(report: LeakReport, owners: Mapping[str, ResourceOwner], now
 
     Args:
         report: The report of its host.
-        owners: The known owners of its findings, by resource ID.
+        owners: The known owners of its findings, by resource ID or by the UID of the sandbox.
         now: The current time, in Unix milliseconds.
     """
     times = {"sweptAt": report.swept_at, "listedAt": report.listed_at}
@@ -48,7 +48,9 @@ def describe_report(report: LeakReport, owners: Mapping[str, ResourceOwner], now
             "error": report.error,
             "counts": report.counts,
             "estimatedCost": estimate_cost(price, orphans, now),
-            "findings": [_describe_finding(each, owners.get(each.id), price, now) for each in report.findings],
+            "findings": [
+                _describe_finding(each, _find_owner(report, each, owners), price, now) for each in report.findings
+            ],
             "plan": report.plan,
             "left": report.left,
             "deleted": list(report.deleted),
@@ -57,6 +59,12 @@ def describe_report(report: LeakReport, owners: Mapping[str, ResourceOwner], now
             "appliedNumber": report.applied_number,
         },
     }
+
+
+def _find_owner(report: LeakReport, finding: LeakFinding, owners: Mapping[str, ResourceOwner]) -> ResourceOwner | None:
+    """Return the owner of a finding. A host can name only sandboxes of its own cluster."""
+    named = owners.get(finding.sandbox_uid)
+    return named if named is not None and named.cluster == report.spec.cluster else owners.get(finding.id)
 
 
 def _describe_finding(finding: LeakFinding, owner: ResourceOwner | None, price: str, now: int) -> dict[str, Any]:
@@ -75,7 +83,7 @@ def _describe_finding(finding: LeakFinding, owner: ResourceOwner | None, price: 
 
 
 def _describe_owner(finding: LeakFinding, owner: ResourceOwner | None) -> str:
-    """Return for a thing that is foreign to its host which sandbox of this organisation it was made for."""
+    """Return for an item that is foreign to its host for which sandbox of this organisation it was created."""
     if finding.verdict != LeakVerdict.FOREIGN or owner is None:
         return ""
     state = f"ended at {rfc3339(owner.ended_at)}" if owner.ended_at else "exists"

@@ -16,12 +16,13 @@ from dayfly.spec.scalars import semver
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from sqlalchemy import Select
+    from sqlalchemy import Column, Select
 
     from dayfly.server.db.rows import Rows
 
 _BATCH_SIZE = 500
 _is_resource_id = re.compile("[0-9a-f]{26}").fullmatch
+_is_uid = re.compile("[0-9a-f-]{36}").fullmatch
 
 
 class LivingResource(NamedTuple):
@@ -34,12 +35,11 @@ class LivingResource(NamedTuple):
 
 
 class ResourceOwner(NamedTuple):
-    """The sandbox and the plugin (`name@version`) of a resource. `ended_at` is 0 while the sandbox exists."""
+    """The sandbox of a resource. `ended_at` is 0 while the sandbox exists."""
 
     sandbox: str
     cluster: str
     created_by: str
-    plugin: str
     ended_at: int = 0
 
 
@@ -81,35 +81,38 @@ def select_users(rows: Rows, plugin: str, since: int) -> Select[Any]:
 
 
 def find_owners(rows: Rows, ids: Collection[str]) -> dict[str, ResourceOwner]:
-    """Return the known owners of resource IDs. Other texts in `ids`, which a host may report, have none."""
+    """Return the known owners of resource IDs. Other texts in `ids`, which a host may report, have none.
+
+    Only resource IDs of the embedded host contain the UID of the sandbox. See `find_sandboxes` for those of clusters.
+    """
+    resources, life = ended_resources.c, sandbox_usage.c
+    query = rows.select(resources.id, life.name, life.cluster, life.created_by, life.ended_at)
+    query = query.where(life.uid == resources.uid)
     wanted = sorted(filter(_is_resource_id, ids))
-    found: dict[str, ResourceOwner] = {}
-    for start in range(0, len(wanted), _BATCH_SIZE):
-        found |= _read_ended(rows, wanted[start : start + _BATCH_SIZE])
+    found = {row.id: ResourceOwner(*row[1:]) for row in _read_batches(rows, query, resources.id, wanted)}
     if missing := set(wanted).difference(found):
         found |= {id_: owner for id_, owner in _read_owners(rows) if id_ in missing}
     return found
 
 
-def _read_ended(rows: Rows, ids: Sequence[str]) -> dict[str, ResourceOwner]:
-    resources, life = ended_resources.c, sandbox_usage.c
-    query = rows.select(
-        resources.id, life.name, life.cluster, life.created_by, resources.plugin, resources.version, resources.ended_at
-    ).where(resources.id.in_(ids), life.uid == resources.uid)
-    return {
-        row.id: ResourceOwner(
-            row.name, row.cluster, row.created_by, semver.join_name(row.plugin, row.version), row.ended_at
-        )
-        for row in rows.execute(query)
-    }
+def find_sandboxes(rows: Rows, uids: Collection[str]) -> dict[str, ResourceOwner]:
+    """Return the known sandboxes with these UIDs. Other texts in `uids`, which a host may report, have none."""
+    life, whole = sandbox_usage.c, sandboxes.c
+    wanted = sorted(filter(_is_uid, uids))
+    ended = rows.select(life.uid, life.name, life.cluster, life.created_by, life.ended_at)
+    living = rows.select(whole.uid, whole.name, whole.cluster, whole.created_by)
+    found = (*_read_batches(rows, ended, life.uid, wanted), *_read_batches(rows, living, whole.uid, wanted))
+    return {row.uid: ResourceOwner(*row[1:]) for row in found}
+
+
+def _read_batches(rows: Rows, query: Select[Any], column: Column[str], wanted: Sequence[str]) -> Iterator[Any]:
+    for start in range(0, len(wanted), _BATCH_SIZE):
+        yield from rows.execute(query.where(column.in_(wanted[start : start + _BATCH_SIZE])))
 
 
 def _read_owners(rows: Rows) -> Iterator[tuple[str, ResourceOwner]]:
     """Yield the owners of all resources of sandboxes that exist."""
     part, whole = sandbox_plugins.c, sandboxes.c
-    query = rows.select(
-        part.uid, part.resource, part.plugin, part.version, whole.name, whole.cluster, whole.created_by
-    ).where(whole.uid == part.uid)
-    for row in rows.execute(query):
-        plugin = semver.join_name(row.plugin, row.version)
-        yield resource_id(row.uid, row.resource), ResourceOwner(row.name, row.cluster, row.created_by, plugin)
+    query = rows.select(part.uid, part.resource, whole.name, whole.cluster, whole.created_by)
+    for row in rows.execute(query.where(whole.uid == part.uid)):
+        yield resource_id(row.uid, row.resource), ResourceOwner(row.name, row.cluster, row.created_by)
