@@ -23,6 +23,7 @@ TOGETHER = (
         "tests/deploy/test_access.py",
         "tests/deploy/test_crds.py",
         "tests/deploy/test_install.py",
+        "tests/deploy/test_leak_access.py",
         "tests/deploy/test_nesting.py",
     ),
     ("tests/deploy/test_gateway_api.py", "tests/deploy/test_object_access.py", "tests/deploy/test_side_doors.py"),

@@ -299,8 +299,8 @@ def listed(world: World) -> set[str]:
 
 def _rewrite(world: World, secret: Object) -> None:
     """Replace the publisher in stored records."""
-    plugins, rows = msgspec.msgpack.decode(zlib.decompress(msgspec.convert(secret["data"]["records"], bytes)))
-    foreign = msgspec.msgpack.encode(([("acme", plugin) for _, plugin in plugins], rows))
+    plugins, *rows = msgspec.msgpack.decode(zlib.decompress(msgspec.convert(secret["data"]["records"], bytes)))
+    foreign = msgspec.msgpack.encode(([("acme", plugin) for _, plugin in plugins], *rows))
     changed = msgspec.to_builtins(zlib.compress(foreign))
     path = f"/api/v1/namespaces/{HOME}/secrets/{secret['metadata']['name']}"
     world.ask("PATCH", path, {"data": {"records": changed}}, "application/merge-patch+json")

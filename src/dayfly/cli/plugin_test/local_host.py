@@ -7,6 +7,7 @@ import itertools
 import os
 import subprocess
 import tempfile
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -59,6 +60,7 @@ class _Test(NamedTuple):
         stop: The request to end.
         numbers: The numbers of the sandboxes.
         durations: The duration of each step in the first scenario that ran it, in seconds.
+        listing: Held while an inventory runs. It uses the /tmp of this machine, where a step has its own.
     """
 
     plugin: Plugin
@@ -68,6 +70,7 @@ class _Test(NamedTuple):
     stop: StopRequest
     numbers: Iterator[int]
     durations: dict[str, float]
+    listing: threading.Lock
 
     @property
     def lease_s(self) -> int:
@@ -119,7 +122,7 @@ def start_workers(
                 keeper = None
                 if plugin.spec.parent is not None:
                     keeper = ParentKeeper(client, home, plugin, parents, seconds=seconds, workers=count, stop=stop)
-                test = _Test(plugin, seconds, secrets, keeper, stop, itertools.count(1), {})
+                test = _Test(plugin, seconds, secrets, keeper, stop, itertools.count(1), {}, threading.Lock())
                 benches = []
                 for journal, own in zip(journals, proxies, strict=True):
                     own_client = ServerClient(client.address)  # for the thread of this worker
@@ -309,7 +312,8 @@ class _LocalBench:
             script.write_text(step.script or "")
             script.chmod(0o700)
             try:
-                ended = run_group(script, {**os.environ, **built_in, **inputs}, _INVENTORY_TIMEOUT_S)
+                with self._test.listing:
+                    ended = run_group(script, {**os.environ, **built_in, **inputs}, _INVENTORY_TIMEOUT_S)
             except (OSError, subprocess.TimeoutExpired) as fault:
                 raise InventoryError(f"the inventory {step.name} cannot run: {fault}") from None
         if ended.returncode:
