@@ -2,12 +2,13 @@
 """Build the operator's image from this checkout, without a registry, a daemon or a base image.
 
     deploy/image.py operator.tar          # an OCI archive: `ctr images import`, or Cluster.load of testcluster
-    deploy/image.py                       # the same, cached in .cache/image until its sources change
+    deploy/image.py                       # with this machine's Python, cached in .cache/image until its sources change
     deploy/image.py operator.tar --all    # an index of two images, for amd64 and arm64
 
 Three layers: Python with the libraries it links to, the locked dependencies (hashes checked), and Dayfly's own wheel
 with the runner programs. The first two change rarely and are kept in ~/.cache/dayfly/image (or in $DAYFLY_CACHE), for
-all checkouts. The image contains this machine's Python; with --all, both contain Debian's, which apt-get downloads.
+all checkouts. An archive with a name contains Debian's Python and OpenSSL, which apt-get downloads. If that is not
+possible, and --all is not given, it contains those of this machine.
 No shell, no package manager, no setuid file; it runs as 65532 and needs no writable root. It prints the archive's path
 last.
 """
@@ -19,12 +20,14 @@ import hashlib
 import os
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import FrameType
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
@@ -78,12 +81,12 @@ def kept() -> Path:
 
 
 def build(to: Path) -> Path:
-    """Write the archive of an image for this machine.
+    """Write the archive of an image for the architecture of this machine.
 
     Raises:
         UnavailableError: this machine cannot build it.
     """
-    return _build(to, _this_machine)
+    return _build(to, _own_python)
 
 
 def build_for_all(to: Path) -> Path:
@@ -115,7 +118,7 @@ def _lock(cache: Path) -> Iterator[None]:
 
 
 def _digest_of_sources() -> str:
-    digest = hashlib.sha256(sys.version.encode())
+    digest = hashlib.sha256(ThisMachine().version.encode())
     for source in SOURCES:
         found = ROOT / source
         for path in [found] if found.is_file() else sorted(found.rglob("*")):
@@ -146,6 +149,16 @@ def _layers(interpreter: Interpreter) -> list[Path]:
 
 def _this_machine() -> list[Interpreter]:
     return [ThisMachine()]
+
+
+def _own_python() -> list[Interpreter]:
+    """Return Debian's Python for the architecture of this machine; this machine's if Debian's cannot be downloaded."""
+    try:
+        return [_debian_python(os.uname().machine)]
+    except built.UnavailableError as problem:
+        text = f"dayfly: the image contains Python and {ssl.OPENSSL_VERSION} of this machine, because {problem}"
+        sys.stderr.write(f"{text}\n")
+        return [ThisMachine()]
 
 
 def _debian_python(machine: str) -> Interpreter:
@@ -289,6 +302,11 @@ def _record(root: Path, interpreter: Interpreter, files: Iterable[Path]) -> None
     debian.record({owner.name: owner for file in files if (owner := interpreter.owner(file))}.values(), root)
 
 
+def _exit_on_signal(number: int, _frame: FrameType | None) -> None:
+    """Exit as after an error, so that pip is ended and incomplete files are deleted."""
+    sys.exit(128 + number)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, nargs="?", help="the archive to write")
@@ -307,4 +325,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _exit_on_signal)
     main()

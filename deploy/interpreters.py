@@ -1,6 +1,7 @@
 # ruff: noqa: INP001 - beside image.py, which imports it from this folder
 """The Pythons of images: that of this machine, and Debian's for any architecture, which is not executed here."""
 
+import hashlib
 import os
 import re
 import subprocess
@@ -49,21 +50,28 @@ class ThisMachine:
 
     def __init__(self) -> None:
         self.machine = os.uname().machine
-        self.version = sys.version
         self.program = Path(sys.executable).resolve()
         self.standard_library = Path(sysconfig.get_path("stdlib"))
+        linked = _linked(self.program, *sorted(self.standard_library.glob("lib-dynload/*.so")))
+        found = [f"{file} {hashlib.sha256(file.read_bytes()).hexdigest()}" for file in linked]
+        self.version = "\n".join([sys.version, *found])
         self.pip_options: tuple[str, ...] = ()
 
     def libraries(self, program: Path, root: Path) -> Iterator[Library]:
-        said = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
-        for found in re.findall(r"(?:=>\s*|^\s*)(/\S+) \(0x", said, re.MULTILINE):
-            library = Path(found)
+        for library in _linked(program):
             if root not in library.parents:
-                is_system = found.startswith(_SYSTEM)
+                is_system = str(library).startswith(_SYSTEM)
                 yield Library(library, library.relative_to("/") if is_system else Path("usr/local/lib", library.name))
 
     def owner(self, file: Path) -> debian.Package | None:
         return debian.installed_owner(file)
+
+
+def _linked(*programs: Path) -> list[Path]:
+    """Return the libraries that programs or modules of this machine are linked to."""
+    printed = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=False).stdout
+    found = re.findall(r"(?:=>\s*|^\s*)(/\S+) \(0x", printed, re.MULTILINE)
+    return [Path(each) for each in dict.fromkeys(found)]
 
 
 class DebianPython:

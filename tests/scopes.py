@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from tests.selection import LONGEST
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
@@ -22,35 +23,10 @@ TOGETHER = (
         "tests/deploy/test_access.py",
         "tests/deploy/test_crds.py",
         "tests/deploy/test_install.py",
+        "tests/deploy/test_leak_access.py",
         "tests/deploy/test_nesting.py",
     ),
     ("tests/deploy/test_gateway_api.py", "tests/deploy/test_object_access.py", "tests/deploy/test_side_doors.py"),
-)
-# Files that took more than a minute in whole runs start first. Started last, they would keep one worker busy while the
-# others are idle.
-LONGEST = (
-    "tests/cluster/test_trial.py",
-    "tests/operator/test_matrix.py",
-    "tests/model/test_model.py",
-    "tests/simulator/test_bugs.py",
-    "tests/cluster/test_forks.py",
-    "tests/cluster/test_testcluster.py",
-    "tests/cluster/test_server.py",
-    "tests/operator/test_schedules.py",
-    "tests/examples/test_pages.py",
-    "tests/operator/test_proxied.py",
-    "tests/embedded/test_container_crash.py",
-    "tests/deploy/test_install.py",
-    "tests/cluster/test_conformance.py",
-    "tests/examples/test_lives.py",
-    "tests/page/test_browser.py",
-    "tests/cli/test_with.py",
-    "tests/embedded/test_leaks.py",
-    "tests/examples/test_terraform.py",
-    "tests/operator/test_hostile_names.py",
-    "tests/kube/test_against_real.py",
-    "tests/cluster/test_object_examples.py",
-    "tests/cli/test_plugin_test.py",
 )
 # Each class of these tests is a scope and takes minutes. A worker has one cluster for all of them.
 CLUSTERS = "tests/cluster/"

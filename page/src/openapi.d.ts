@@ -3687,6 +3687,11 @@ export interface components {
             /** @description Number of finished hooks in the current phase. */
             progress: components["schemas"]["Progress"];
             /**
+             * @description The state of each unit; only in a list with `reports=true`.
+             * @default null
+             */
+            report?: components["schemas"]["Report"] | null;
+            /**
              * @description Namespace of its object; only on the page of a cluster without a server.
              * @default
              */
@@ -3835,6 +3840,11 @@ export interface components {
             status: components["schemas"]["SandboxStatus"];
             /** @description Number of finished units in the current phase. */
             progress: components["schemas"]["Progress"];
+            /**
+             * @description The state of each unit; only in a list with `reports=true`.
+             * @default null
+             */
+            report?: components["schemas"]["Report"] | null;
             /**
              * @description Warnings about the spec; only in the answer to a PUT.
              * @default []
@@ -5575,6 +5585,8 @@ export interface operations {
                 label?: string;
                 /** @description Whether to list only sandboxes that a key with the caller's name created. */
                 mine?: boolean;
+                /** @description Whether each object has its `report`; by default false. */
+                reports?: boolean;
                 /** @description Only objects with a later name. */
                 after?: string;
                 /** @description The maximum number of objects, at least 1. */
@@ -6092,6 +6104,8 @@ export interface operations {
                 label?: string;
                 /** @description Only the route groups that this sandbox belongs to now. */
                 sandbox?: string;
+                /** @description Whether each object has its `report`; by default false. */
+                reports?: boolean;
                 /** @description Only objects with a later name. */
                 after?: string;
                 /** @description The maximum number of objects, at least 1. */

@@ -44,6 +44,37 @@ def test_the_key_goes_with_every_request(cli: Cli, fake: Fake):
     assert fake.keys == ["Bearer s3cret", "Bearer other"]
 
 
+def _listed(name: str) -> dict[str, object]:
+    state = {"phase": "open", "units": [], "ready": True, "reason": "Ready", "message": ""}
+    times = {"createdAt": "2026-01-01T00:00:00Z", "updatedAt": "2026-01-01T00:00:00Z"}
+    return {"name": name, "routingKey": "k", **times, "spec": {"cluster": "local"}, "status": state, "report": state}
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (["get"], "sandboxes"),
+        (["get", "resources"], "sandboxes"),
+        (["get", "parents"], "sandboxes"),
+        (["get", "routegroups"], "routegroups"),
+        (["sandbox", "list"], "sandboxes"),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, list) else given,
+)
+def test_list_of_few_objects_is_one_request(cli: Cli, fake: Fake, words: list[str], kind: str):
+    fake.say("GET", kind, [_listed(name) for name in "abc"])
+    done = cli(*words)
+    assert done.code == 0, done.err
+    assert len(fake.asked) == 1
+
+
+def test_long_list_is_one_request_for_each_page(cli: Cli, fake: Fake):
+    pages = [[_listed(f"{page}-{number}") for number in range(size)] for page, size in enumerate((500, 500, 1))]
+    fake.say("GET", "sandboxes", *pages)
+    assert len(cli("get", "-o", "name").out.splitlines()) == 1001
+    assert len(fake.asked) == 3
+
+
 @pytest.mark.parametrize(
     ("status", "code", "advice"),
     [(400, 2, ""), (401, 5, "DAYFLY_API_KEY"), (403, 5, "DAYFLY_HOME"), (404, 3, ""), (409, 1, ""), (503, 1, "")],

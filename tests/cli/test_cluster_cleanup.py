@@ -16,6 +16,7 @@ from dayfly.cli.backends.cluster_report import milliseconds
 from dayfly.cli.local.child import Interrupted
 from dayfly.cli.plugin_test.cluster_cleanup import CreatedObjects
 from dayfly.cli.plugin_test.cluster_specs import LABEL, MAX_VERSION_AGE_S, SpecBuilder
+from dayfly.cli.plugin_test.workers import StopRequest
 from dayfly.client.errors import DayflyError
 from dayfly.kube import errors
 from dayfly.kube.client import KubeClient
@@ -48,9 +49,11 @@ def names(host: ClusterBackend, kind=BOXES, namespace: str = "shop") -> list[str
     return [each.metadata.name for each in there]
 
 
-def created_objects(host: ClusterBackend, *, publish: bool = False) -> tuple[CreatedObjects, SpecBuilder]:
+def created_objects(
+    host: ClusterBackend, *, publish: bool = False, stop: StopRequest | None = None
+) -> tuple[CreatedObjects, SpecBuilder]:
     specs = SpecBuilder(PLUGIN, publish=publish)
-    return CreatedObjects(host, 5.0, specs), specs
+    return CreatedObjects(host, 5.0, specs, stop or StopRequest()), specs
 
 
 def test_created_objects_have_a_label_and_a_time_to_live(host: ClusterBackend):
@@ -121,8 +124,9 @@ def test_only_old_test_versions_are_deleted(asked: FrozenCluster, host: ClusterB
 
 
 def test_signal_prevents_the_next_creation(host: ClusterBackend):
-    made, specs = created_objects(host)
-    with made.signals:
+    stop = StopRequest()
+    made, specs = created_objects(host, stop=stop)
+    with stop.signals:
         os.kill(os.getpid(), signal.SIGINT)
         with pytest.raises(Interrupted):
             made.create(specs.build(SCENARIO, 14), SCENARIO)
@@ -132,6 +136,7 @@ def test_signal_prevents_the_next_creation(host: ClusterBackend):
 def test_clear_deletes_all_created_objects(host: ClusterBackend):
     made, specs = created_objects(host, publish=True)
     made.create(specs.build(SCENARIO, 14), SCENARIO)
+    made.request_deletions()
     made.clear(lambda *_: True)
     assert (names(host), names(host, PLUGINS, "")) == (["box"], [])
     assert specs.find_command(" --context here").startswith(
@@ -150,6 +155,7 @@ def test_clear_deletes_objects_after_a_lost_answer(host: ClusterBackend, monkeyp
     monkeypatch.setattr(KubeClient, "create", lose_response)
     box = made.create(specs.build(SCENARIO, 14), SCENARIO)
     assert sorted(names(host)) == sorted(["box", box.name])
+    made.request_deletions()
     made.clear(lambda *_: True)
     assert (names(host), names(host, PLUGINS, "")) == (["box"], [])
 

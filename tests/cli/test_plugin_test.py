@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
+import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.cli.command import refused, until
@@ -16,6 +18,7 @@ from tests.testing.faulty_plugins import CLEAN, LOOK, MAKE, OWN, PLANTED, REMOVE
 
 from dayfly.cli.local.child import run_group
 from dayfly.cli.plugin_test import session
+from dayfly.cli.plugin_test.workers import StopRequest
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.spec.plugin import Plugin, PluginSpec
 from dayfly.testing import DeleteAt, Outcome, Scenario
@@ -53,10 +56,11 @@ def test_a_planted_mistake_is_found(cli: Cli, name: str):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("parallel", ["1", "3"])
 @pytest.mark.parametrize("name", SELECTION.sample(CLEAN, 8, "clean plugins"))
-def test_nothing_is_found_in_a_clean_plugin(cli: Cli, name: str):
+def test_nothing_is_found_in_a_clean_plugin(cli: Cli, name: str, parallel: str):
     written, params = CLEAN[name]
-    done = run_plugin_test(cli, written, params, "--timeout", "30s")
+    done = run_plugin_test(cli, written, params, "--timeout", "30s", "-j", parallel)
     assert (done.code, "no findings" in done.err) == (0, True), done
     assert len(done.out.splitlines()) > 8
     assert {line.split()[0] for line in done.out.splitlines()} == {"ok"}
@@ -76,6 +80,41 @@ def test_interrupted_plugin_test_leaves_nothing(cli: Cli, number: signal.Signals
     assert running.returncode == 128 + number, err
     assert b"deleting what the test has created" in err
     assert list(world.iterdir()) == []
+
+
+def test_interrupted_parallel_runs_leave_nothing(cli: Cli):
+    world = cli.folder / "world"
+    world.mkdir()
+    written = plugin(f'{MAKE}; [ ! -e "$ROOT.later" ] || sleep 300')
+    (cli.folder / "plugin.json").write_text(json.dumps({"name": "planted@1.0.0", "spec": written}))
+    running = cli.start("plugin", "test", "-f", "plugin.json", "-p", f"root={world}", "-j", "3", "--skip", "of two")
+    assert running.stdout is not None
+    running.stdout.readline()  # the first scenario has ended
+    (cli.folder / "world.later").touch()
+    until(lambda: len(list(world.iterdir())) == 3)
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=30)
+    assert running.returncode == 128 + signal.SIGINT, err
+    assert list(world.iterdir()) == []
+
+
+def test_parallel_runs_stop_at_the_first_finding(cli: Cli):
+    label = {"name": "label", "valueFromSandbox": True}
+    make = f"{MAKE}; LABEL=${{LABEL-}}; [ ${{#LABEL}} -lt 100 ] || sleep 300"
+    remove = f'{REMOVE}; [ -n "${{LABEL-}}" ] || touch "$ROOT/left-$DAYFLY_RESOURCE_ID"'
+    given = ("-j", "2", "--fail-fast", "--only", "label is missing", "--only", "label is very long", "-o", "json")
+    done = run_plugin_test(cli, plugin(make, remove, label), {"label": "x"}, *given)
+    assert [scenario["fault"] for scenario in json.loads(done.out)["scenarios"]] == ["", "Left"], done
+    assert [path.name[:5] for path in (cli.folder / "world").iterdir()] == ["left-"]
+
+
+def test_plugin_that_cannot_exist_twice_has_no_parallel_runs(cli: Cli):
+    planted = PLANTED["one name for all, refused the second time"]
+    done = run_plugin_test(cli, planted.spec, {}, "-j", "3", "--only", "of", "--skip", "quotes", "-o", "json")
+    found = {scenario["name"]: scenario["fault"] for scenario in json.loads(done.out)["scenarios"]}
+    assert found.pop("one of two sandboxes is deleted") == planted.fault
+    assert {*found.values()} == {""}, found
+    assert "no parallel runs" in done.err
 
 
 def test_a_report_for_ci_is_junits(cli: Cli):
@@ -167,15 +206,13 @@ class Refusing:
 
     def __init__(self, *codes: Exit) -> None:
         self.codes = list(codes)
+        self.count = len(codes)
 
-    def __enter__(self) -> Self:
-        return self
+    def undisturbed_scenario(self, _params: object) -> Scenario:
+        return Scenario("scenario 0", PluginSpec(), {}, DeleteAt.READY)
 
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def scenarios(self, _params: object) -> Iterator[Scenario]:
-        for number in range(len(self.codes)):
+    def fault_scenarios(self, _params: object) -> Iterator[Scenario]:
+        for number in range(1, self.count):
             yield Scenario(f"scenario {number}", PluginSpec(), {}, DeleteAt.READY)
 
     def create(self, _scenario: Scenario) -> str:
@@ -196,12 +233,17 @@ class Refusing:
         return outcome
 
 
+def run_scenarios(*benches: Refusing, chosen: session.Selection | None = None, output: str | None = None) -> int:
+    workers = contextlib.nullcontext(session.Workers(benches, StopRequest()))
+    return session.run_scenarios(PLANTED_PLUGIN, {}, workers, chosen=chosen or session.Selection(), output=output)
+
+
 PLANTED_PLUGIN = Plugin(name="planted", version="1.0.0", spec=PluginSpec())
 
 
 def test_rejected_scenario_does_not_end_the_test(capsys: pytest.CaptureFixture[str]):
     bench = Refusing(Exit.OK, Exit.USAGE, Exit.OK)
-    assert session.run_scenarios(PLANTED_PLUGIN, {}, bench, chosen=session.Selection(), output=None) == Exit.OK
+    assert run_scenarios(bench) == Exit.OK
     shown = capsys.readouterr()
     assert "(skipped)     2 of 3  scenario 1: rejected before anything runs: no such value" in shown.out
     assert "2 scenarios, no findings. 1 more skipped." in shown.err
@@ -214,9 +256,7 @@ def test_aborted_plugin_test_prints_finished_scenarios(
     capsys: pytest.CaptureFixture[str], output: str | None, form: str
 ):
     with pytest.raises(DayflyError, match="no such value"):
-        session.run_scenarios(
-            PLANTED_PLUGIN, {}, Refusing(Exit.OK, Exit.FAILED), chosen=session.Selection(), output=output
-        )
+        run_scenarios(Refusing(Exit.OK, Exit.FAILED), output=output)
     shown = capsys.readouterr()
     assert form in shown.out
     assert "Aborted after 1 scenario, no findings." in shown.err
@@ -224,7 +264,7 @@ def test_aborted_plugin_test_prints_finished_scenarios(
 
 def test_test_that_ran_nothing_prints_no_summary(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(DayflyError, match="no such value"):
-        session.run_scenarios(PLANTED_PLUGIN, {}, Refusing(Exit.USAGE), chosen=session.Selection(), output=None)
+        run_scenarios(Refusing(Exit.USAGE))
     assert capsys.readouterr() == ("", "")
 
 
@@ -245,8 +285,28 @@ class LeavesThings(Refusing):
 def test_fail_fast_stops_after_the_first_finding(capsys: pytest.CaptureFixture[str], fail_fast: bool, count: int):
     bench = LeavesThings(Exit.OK, Exit.OK, Exit.OK)
     chosen = session.Selection(fail_fast=fail_fast)
-    assert session.run_scenarios(PLANTED_PLUGIN, {}, bench, chosen=chosen, output="json") == Exit.FAILED
+    assert run_scenarios(bench, chosen=chosen, output="json") == Exit.FAILED
     assert len(json.loads(capsys.readouterr().out)["scenarios"]) == count
+
+
+class Meeting(Refusing):
+    """A bench whose scenarios after the first wait for those of other workers."""
+
+    def __init__(self, barrier: threading.Barrier, count: int) -> None:
+        super().__init__(*[Exit.OK] * count)
+        self.barrier = barrier
+
+    def wait_until_done(self, scenario: Scenario, _box: str) -> Outcome:
+        if scenario.name != "scenario 0":
+            self.barrier.wait(60)
+        return Outcome(reached="ready")
+
+
+def test_each_worker_runs_a_scenario_at_the_same_time(capsys: pytest.CaptureFixture[str]):
+    barrier = threading.Barrier(3)
+    assert run_scenarios(*(Meeting(barrier, 7) for _ in range(3)), output="json") == Exit.OK
+    names = [scenario["name"] for scenario in json.loads(capsys.readouterr().out)["scenarios"]]
+    assert names == [f"scenario {number}" for number in range(7)], "the order is that of one worker"
 
 
 @pytest.mark.parametrize(

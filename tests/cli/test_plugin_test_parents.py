@@ -63,7 +63,7 @@ def journal(cli: Cli) -> list[str]:
 
 @pytest.mark.slow
 def test_all_scenarios_share_a_parent_that_is_deleted_last(cli: Cli):
-    done = run_test(cli, "--skip", "middle", child=child(linger="1h"), server=parent())
+    done = run_test(cli, "--skip", "middle", "-j", "3", child=child(linger="1h"), server=parent())
     assert (done.code, "no findings" in done.err) == (0, True), done
     assert journal(cli) == ["start", "stop"]
     assert [each.name for each in (cli.folder / "world").iterdir()] == ["journal"]

@@ -120,7 +120,7 @@ def test_a_developer_needs_no_more_than_to_edit_the_namespace(operator, tmp_path
     ada = developer(operator, tmp_path / "ada", TEAM, "edit")
     try:
         written(ada, plugin("touch /tmp/path", "true", look=""), "")
-        done = ada.dayfly(*words({}, "--only", "make is"))
+        done = ada.dayfly(*words({}, "--only", "make is", "-j", "3"))
         assert done.code == 0, done
         found = results(done)
         assert found["make is killed in its middle"] == "ok"

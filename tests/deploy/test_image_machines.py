@@ -66,6 +66,7 @@ def test_image_names_its_debian_packages(root):
 
 
 @pytest.mark.slow
+@pytest.mark.long_story
 @pytest.mark.builds("other_image")
 def test_python_of_image_runs_dayfly_in_an_emulator(root, machine):
     emulator = shutil.which(f"qemu-{machine}-static")

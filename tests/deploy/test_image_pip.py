@@ -1,14 +1,18 @@
-"""The errors of `make image` if pip fails or never ends."""
+"""The errors of `make image` if pip fails or never ends, or if Debian's Python is not available."""
 
 import contextlib
 import importlib.util
 import os
 import select
+import signal
+import ssl
+import subprocess
 import sys
 import sysconfig
 from pathlib import Path
 
 import pytest
+from tests.cli.command import until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,28 +27,79 @@ def image(monkeypatch, tmp_path):
     monkeypatch.setattr(module, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(module, "LAYERS", tmp_path / "layers")
     (tmp_path / "lib").mkdir()
+    monkeypatch.setenv("PATH", f"{program(tmp_path, 'apt-get', 'exit 100').parent}:{os.environ['PATH']}")
     monkeypatch.setattr(sysconfig, "get_path", lambda _name: str(tmp_path / "lib"))
     return module
 
 
+def program(tmp_path: Path, name: str, script: str) -> Path:
+    """A program in a folder for programs."""
+    path = tmp_path / "bin" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
 def python(tmp_path: Path, pip: str) -> str:
     """A Python whose pip does this, and that does nothing else."""
-    program = tmp_path / "python"
-    program.write_text(f'#!/bin/sh\n[ "$2" = pip ] || exit 0\n{pip}\n')
-    program.chmod(0o755)
-    return str(program)
+    return str(program(tmp_path, "python", f'[ "$2" = pip ] || exit 0\n{pip}'))
 
 
-def test_pip_that_never_ends_is_ended_with_its_children(image, monkeypatch, tmp_path):
-    monkeypatch.setattr(sys, "executable", python(tmp_path, f"sleep 1000 & echo $! >{tmp_path}/child; wait"))
-    monkeypatch.setattr(image, "PIP_S", 1.5)
-    late = r"`pip install .*` has not ended within 0.025 minutes; see whether this machine's package index"
-    with pytest.raises(image.built.UnavailableError, match=late):
-        image.build(tmp_path / "image.tar")
+def slow_python(tmp_path: Path) -> str:
+    return python(
+        tmp_path, f"sleep 1000 & echo $! >{tmp_path}/child.new; mv {tmp_path}/child.new {tmp_path}/child; wait"
+    )
+
+
+def assert_child_ends(tmp_path: Path) -> None:
     with contextlib.suppress(ProcessLookupError):  # it is gone, or goes just now
         child = os.pidfd_open(int((tmp_path / "child").read_text()))
         assert select.select([child], [], [], 20)[0]
         os.close(child)
+
+
+def test_pip_that_never_ends_is_ended_with_its_children(image, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "executable", slow_python(tmp_path))
+    monkeypatch.setattr(image, "PIP_S", 1.5)
+    late = r"`pip install .*` has not ended within 0.025 minutes; see whether this machine's package index"
+    with pytest.raises(image.built.UnavailableError, match=late):
+        image.build(tmp_path / "image.tar")
+    assert_child_ends(tmp_path)
+
+
+def test_terminated_build_ends_pip_and_its_children(image, tmp_path):
+    arguments = ["image.py", str(tmp_path / "image.tar")]
+    start = f"""
+import runpy, sys, sysconfig
+sys.executable, sys.argv = {slow_python(tmp_path)!r}, {arguments}
+sysconfig.get_path = lambda name: {str(tmp_path / "lib")!r}
+runpy.run_path({str(ROOT / "deploy" / "image.py")!r}, run_name="__main__")
+"""
+    environment = {**os.environ, "DAYFLY_CACHE": str(tmp_path / "cache")}
+    with subprocess.Popen([sys.executable, "-c", start], env=environment) as running:
+        until((tmp_path / "child").exists)
+        running.terminate()
+        assert running.wait(60) == 128 + signal.SIGTERM
+    assert_child_ends(tmp_path)
+    assert list((tmp_path / "cache" / "image").glob("tmp*")) == []
+
+
+def test_image_of_this_machines_python_names_its_openssl(image, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(sys, "executable", python(tmp_path, "exit 3"))
+    with pytest.raises(image.built.UnavailableError):
+        image.build(tmp_path / "image.tar")
+    assert f"the image contains Python and {ssl.OPENSSL_VERSION} of this machine, because" in capsys.readouterr().err
+
+
+def test_version_of_this_machines_python_changes_with_a_library(image, tmp_path):
+    library = tmp_path / "libssl.so.3"
+    program(tmp_path, "ldd", f'echo "libssl.so.3 => {library} (0x1)"')
+    found = set()
+    for content in ("one", "two", "two"):
+        library.write_text(content)
+        found.add(image.ThisMachine().version)
+    assert len(found) == 2
 
 
 def test_pip_that_fails_is_one_line_and_no_traceback(image, monkeypatch, tmp_path):

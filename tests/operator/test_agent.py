@@ -73,10 +73,10 @@ def test_received_orders_are_carried_out_while_server_is_away(story, monkeypatch
     monkeypatch.setattr(host_sync, "ROUND_INTERVAL_S", 60.0)
 
     async def steps(world: World, plane: ControlPlane) -> None:
-        await begin(world, plane, ttl={"duration": "2h", "offsetFrom": "createdAt"})
+        await begin(world, plane, ttl={"duration": "20m", "offsetFrom": "createdAt"})
         await begin(world, plane, "cart")
         plane.off = True
-        await world.rest((24 if SELECTION.is_complete else 2.2) * HOUR)
+        await world.rest((24 if SELECTION.is_complete else 0.4) * HOUR)
         # Its time to live has passed, but its end is kept until the server has acknowledged it. The other sandbox lives
         # on.
         assert world.cloud.starts("db/drop") == 1
@@ -179,7 +179,7 @@ def test_restored_database_freezes_until_an_admin_decides(story, tmp_path, monke
 
     async def steps(world: World, plane: ControlPlane) -> None:
         await begin(world, plane)
-        await begin(world, plane, "brief", ttl={"duration": "1h", "offsetFrom": "createdAt"})
+        await begin(world, plane, "brief", ttl={"duration": "20m", "offsetFrom": "createdAt"})
         await plane.back_up(tmp_path / "backup.db")
         await begin(world, plane, "cart")
         await plane.must("DELETE", "sandboxes/shop")
@@ -197,7 +197,7 @@ def test_restored_database_freezes_until_an_admin_decides(story, tmp_path, monke
         sides = await plane.must("GET", "clusters/east/thaw")
         assert (len(sides["onlyInCluster"]), sides["onlyHere"]) == (1, ["new", "shop"])
         assert "frozen" in (await plane.must("GET", "sandboxes/new"))["status"]["message"]
-        await world.rest(1.2 * HOUR)
+        await world.rest(0.4 * HOUR)
         assert world.cloud.starts("db/drop") == 2
         await plane.must("POST", "clusters/east/thaw", {})
         await until(world, lambda: lost_there(plane, "brief"), "its end was received")

@@ -14,6 +14,7 @@ from tests.kube.fake import run
 from tests.kube.fake.kinds import BUILTIN
 from tests.operator.rig import hostile_specs
 from tests.operator.rig.world import API, KINDS, World
+from tests.selection import SELECTION
 
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.cluster import births
@@ -170,6 +171,8 @@ def played(
     assert not left, f"{len(left)}: {left[:20]}"
 
 
+# `make test` plays every third case on average.
+ONE_IN = 3
 BAIT_PLUGIN = {**hostile_specs.PLUGIN, "name": "bait@1.0.0"}
 SORTS = hostile_specs.sorts("Sandbox")
 KINDS_OF_WISHES = {
@@ -182,7 +185,7 @@ KINDS_OF_WISHES = {
 @pytest.mark.parametrize("what", KINDS_OF_WISHES)
 def test_hostile_wish_sends_no_request_astray_and_can_end(what):
     place, kind, seeds, tried = KINDS_OF_WISHES[what]
-    cases = list(hostile_specs.wishes(kind, seeds, tried))
+    cases = SELECTION.sample(hostile_specs.wishes(kind, seeds, tried), ONE_IN, f"hostile texts of a {what}")
 
     async def story(world: World) -> list[str]:
         posted(world, PLUGINS, "ResourcePlugin", [BAIT_PLUGIN])
@@ -218,7 +221,9 @@ def test_hostile_text_that_the_schema_refuses_reading_refuses(kind, seeds):
 
 def test_hostile_plugin_sends_no_request_astray():
     """Each plugin has a reason, and a Sandbox with it can be deleted."""
-    cases = list(hostile_specs.wishes("ResourcePlugin", [BAIT_PLUGIN], SORTS))
+    cases = SELECTION.sample(
+        hostile_specs.wishes("ResourcePlugin", [BAIT_PLUGIN], SORTS), ONE_IN, "hostile texts of a plugin"
+    )
 
     async def story(world: World) -> list[str]:
         for number, (name, _, spec) in enumerate(cases):
@@ -290,7 +295,7 @@ async def begun(world: World, name: str, documents: list[Any], spec: Any) -> Non
 
 def test_hostile_sealed_run_sends_no_request_astray():
     """An operator without these checks, or an administrator, has sealed it."""
-    cases = list(sealed_wishes())
+    cases = SELECTION.sample(sealed_wishes(), ONE_IN, "hostile texts of a sealed run")
 
     async def story(world: World) -> list[str]:
         await world.rest(2)

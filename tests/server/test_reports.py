@@ -50,6 +50,16 @@ def test_report_comes_from_host_with_names(client, host, sb1):
     assert report == host.report(sb1)
 
 
+def test_list_with_reports_has_the_report_of_each_run(client, host, sb1):
+    host.say(sb1, ready=False, reason=Reason.RESOURCE_FAILED, message="it failed", units=(UNIT,))
+    client.put("sandboxes/sb2", specs.sandbox())
+    client.put("routegroups/g", {"spec": {"cluster": "local", "match": {"label": {"key": "team", "value": "pay*"}}}})
+    for kind in ("sandboxes", "routegroups"):
+        listed = client.get(f"{kind}?reports=true")
+        assert [each.pop("report") for each in listed] == [client.get(f"{kind}/{one['name']}/report") for one in listed]
+        assert listed == client.get(kind)
+
+
 def test_report_can_be_awaited(client, host, sb1):
     began = time.monotonic()
     threading.Timer(0.3, lambda: host.say(sb1, ready=True, reason=Reason.READY, message="now")).start()

@@ -57,6 +57,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "plugin test": (
         "dayfly plugin test plugin.yaml -p folder=/tmp",
         "dayfly plugin test plugin.yaml --only killed --skip twice --keep-going",
+        "dayfly plugin test plugin.yaml --parallel 4 --fail-fast",
         "dayfly plugin test -f plugin.yaml --context staging -n plugins",
     ),
     "plugin apply": ("dayfly plugin apply -f plugin.yaml",),

@@ -149,7 +149,8 @@ class SqliteLedger:
             return
         if version != 0 and not _OLDEST_VERSION <= version < SCHEMA_VERSION:
             raise LedgerError(
-                f"the ledger has version {version}, this Dayfly supports {SCHEMA_VERSION}; use the Dayfly that wrote it"
+                f"the ledger has version {version}, this Dayfly supports {SCHEMA_VERSION}; use the Dayfly that wrote "
+                "it, or remove this home with that one: dayfly reset"
             )
         self._db.execute("BEGIN IMMEDIATE")
         try:

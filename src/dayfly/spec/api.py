@@ -93,6 +93,7 @@ class Sandbox(ApiObject, frozen=True, kw_only=True):
     endpoints: Annotated[tuple[Endpoint, ...], doc("Endpoints of the spec and of its forks.")]
     status: Annotated[SandboxStatus, doc("Current state.")]
     progress: Annotated[Progress, doc("Number of finished units in the current phase.")]
+    report: Annotated[Report | None, doc("The state of each unit; only in a list with `reports=true`.")] = None
     warnings: Annotated[tuple[str, ...], doc("Warnings about the spec; only in the answer to a PUT.")] = ()
     namespace: Annotated[str, doc("Namespace of its object; only on the page of a cluster without a server.")] = ""
 
@@ -120,6 +121,7 @@ class RouteGroup(ApiObject, frozen=True, kw_only=True):
     endpoints: Annotated[tuple[Endpoint, ...], doc("Endpoints of the spec.")]
     status: Annotated[RouteGroupStatus, doc("Current state.")]
     progress: Annotated[Progress, doc("Number of finished hooks in the current phase.")]
+    report: Annotated[Report | None, doc("The state of each unit; only in a list with `reports=true`.")] = None
     namespace: Annotated[str, doc("Namespace of its object; only on the page of a cluster without a server.")] = ""
 
 

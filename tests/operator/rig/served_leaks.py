@@ -70,7 +70,7 @@ async def served_sweeps(world: World, plane: ControlPlane, count: int = 1) -> Ob
         found = await status(plane)
         return found["number"] >= wanted and not found["sweeping"]
 
-    await until(world, is_over, f"sweep {wanted} at the server", tries=1_000)
+    await until(world, is_over, f"sweep {wanted} at the server", tries=200, pause_s=10)
     return await status(plane)
 
 

@@ -6,12 +6,12 @@ from tests.operator.rig.control_plane import PLUGIN, ControlPlane, wish
 from tests.operator.rig.world import World
 
 
-async def until(world: World, so, what: str, tries: int = 400) -> None:
-    """Wait until `so` returns true; it may send requests."""
+async def until(world: World, so, what: str, tries: int = 400, pause_s: float = 2) -> None:
+    """Wait until `so` returns true; it may send requests. It is called every `pause_s` seconds of virtual time."""
     for _ in range(tries):
         if await so():
             return
-        await world.rest(2)
+        await world.rest(pause_s)
     raise AssertionError(f"never: {what}\n{world.story()}")
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dayfly.spec.plugin import Plugin
 
 _NOT_FOUND, _CONFLICT = 404, 409
+_PAGE_SIZE = 500
 _ENDED_REPORT = {"phase": "cleaned", "reason": "Cleaned", "message": "", "units": []}
 """Defaults for a run that its host no longer knows."""
 
@@ -79,14 +80,22 @@ class ServerBackend:
     def __init__(self, client: ServerClient) -> None:
         self.client = client
         self.flags = client.flags
-        self._views: dict[str, tuple[Any, RunView]] = {}
 
     def sandboxes(self, *, mine: bool = False) -> list[RunView]:
-        found = self.client.get("sandboxes", mine="true" if mine else None)
-        return [self._view(each, each["name"]) for each in found]
+        return [self._view(each, each["name"]) for each in self._list("sandboxes", mine="true" if mine else None)]
 
     def groups(self) -> list[RunView]:
-        return [self._view(each, subject.group_subject(each["name"])) for each in self.client.get("routegroups")]
+        return [self._view(each, subject.group_subject(each["name"])) for each in self._list("routegroups")]
+
+    def _list(self, kind: str, **query: object) -> list[Any]:
+        """Return all objects of a kind with their reports."""
+        found: list[Any] = []
+        while True:
+            after = found[-1]["name"] if found else None
+            page = self.client.get(kind, reports="true", limit=_PAGE_SIZE, after=after, **query)
+            found += page
+            if len(page) < _PAGE_SIZE:
+                return found
 
     def sandbox(self, name: str) -> RunView:
         try:
@@ -206,19 +215,13 @@ class ServerBackend:
         return plugin
 
     def _view(self, found: Any, name: str) -> RunView:
-        """Return a run with its report. `name` is as on the command line.
-
-        The report of an unchanged object is not fetched again.
-        """
-        before, view = self._views.get(name, (None, None))
-        if view is None or before != found:
-            key, report = found.get("routingKey", ""), self.report(name)
-            status = {**found["status"], "endpoints": found.get("endpoints", [])}
-            view = RunView(
-                found["name"], found["createdAt"], key, found["spec"], report, status, found.get("createdBy", "")
-            )
-            self._views[name] = found, view
-        return view
+        """Return a run with its report. `name` is as on the command line."""
+        key, report = found.get("routingKey", ""), found.get("report")
+        report = self.report(name) if report is None else {**_ENDED_REPORT, **report}
+        status = {**found["status"], "endpoints": found.get("endpoints", [])}
+        return RunView(
+            found["name"], found["createdAt"], key, found["spec"], report, status, found.get("createdBy", "")
+        )
 
     def _fetch(self, name: str, *what: str) -> Any:
         from dayfly.cli.backends import lookup

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,9 @@ from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit, unknown_name_error
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.scalars import semver
+
+if TYPE_CHECKING:
+    from dayfly.cli.backends.cluster import ClusterBackend
 
 
 @click.group("plugin", cls=NounGroup)
@@ -217,6 +220,10 @@ def diff(paths: tuple[str, ...], files: tuple[str, ...], sets: tuple[str, ...]) 
 @click.option("--skip", multiple=True, metavar="TEXT", help="Skip scenarios whose names contain it. Repeatable.")
 @click.option("--keep-going", is_flag=True, help="Continue if the plugin does not work even without a fault.")
 @click.option("-x", "--fail-fast", is_flag=True, help="Stop after the first finding.")
+@click.option(
+    "-j", "--parallel", type=click.IntRange(1, 64), default=1, show_default=True, metavar="N",
+    help="The number of scenarios that run at the same time.",
+)  # fmt: skip
 @options.timeout("1m")
 @options.allow_webhook
 @options.cluster_options
@@ -231,6 +238,7 @@ def test(
     secrets_file: str | None,
     only: tuple[str, ...],
     skip: tuple[str, ...],
+    parallel: int,
     timeout: float,
     webhooks: tuple[str, ...],
     context: str | None,
@@ -267,14 +275,19 @@ def test(
         from dayfly.cli.plugin_test import local_host
 
         secrets = secret_files.choose_for_plugin(plugin, secrets_file)
-        bench = local_host.bench(plugin, timeout, webhooks, secrets, parents)
-        return session.run_scenarios(plugin, given, bench, chosen=chosen, output=output)
-    bench = _in_cluster(plugin, context, namespace, timeout, publish=publish)
-    return session.run_scenarios(plugin, given, bench, chosen=chosen, output=output)
+        workers = local_host.start_workers(plugin, given, timeout, webhooks, secrets, parents, parallel)
+    else:
+        clusters = _connect_for_test(plugin, context, namespace, parallel, publish=publish)
+        from dayfly.cli.plugin_test import cluster_host
+
+        workers = cluster_host.use_workers(plugin, clusters, timeout, publish=publish)
+    return session.run_scenarios(plugin, given, workers, chosen=chosen, output=output)
 
 
-def _in_cluster(plugin: Plugin, context: str | None, namespace: str | None, timeout: float, *, publish: bool) -> Any:
-    """Return a context manager of `session.Bench` for a cluster."""
+def _connect_for_test(
+    plugin: Plugin, context: str | None, namespace: str | None, count: int, *, publish: bool
+) -> list[ClusterBackend]:
+    """Return connections to a cluster in which the plugin can be tested, each for one thread."""
     from dayfly.cli.backends import hosts
 
     if context is None:
@@ -288,10 +301,7 @@ def _in_cluster(plugin: Plugin, context: str | None, namespace: str | None, time
         from dayfly.plan.messages import secrets_not_available
 
         raise DayflyError(Exit.USAGE, secrets_not_available(tuple(sorted(secrets))), "remove --context")
-    cluster = hosts.cluster(context, namespace)
-    from dayfly.cli.plugin_test import cluster_host
-
-    return cluster_host.bench(plugin, cluster, timeout, publish=publish)
+    return [hosts.cluster(context, namespace) for _ in range(count)]
 
 
 @command.command("init")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dayfly.cli.backends import cluster_report
-from dayfly.cli.local.child import Interrupted, Signals
 from dayfly.cli.output import show
 from dayfly.cli.plugin_test import cluster_specs
 from dayfly.client.errors import DayflyError
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from dayfly.cli.backends.cluster import ClusterBackend
     from dayfly.cli.plugin_test.cluster_specs import PluginSpecs
+    from dayfly.cli.plugin_test.workers import StopRequest
     from dayfly.kube.client import KubeClient
     from dayfly.kube.objects import ApiResource
     from dayfly.spec.report import RunReport
@@ -55,10 +55,12 @@ class CreatedSandbox(msgspec.Struct):
 
 
 class CreatedObjects:
-    """All objects that one test has created."""
+    """All objects that one worker has created. The worker stops only between requests, so that it knows all objects."""
 
-    def __init__(self, cluster: ClusterBackend, seconds: float, specs: cluster_specs.SpecBuilder) -> None:
-        self.signals = Signals()
+    def __init__(
+        self, cluster: ClusterBackend, seconds: float, specs: cluster_specs.SpecBuilder, stop: StopRequest
+    ) -> None:
+        self._stop = stop
         self._cluster = cluster
         self._seconds = seconds
         self._specs = specs
@@ -66,7 +68,7 @@ class CreatedObjects:
         self._versions: dict[str, str] = {}
 
     def create(self, specs: PluginSpecs, scenario: Scenario | None) -> CreatedSandbox:
-        self.check_signals()
+        self._stop.check()
         if specs.plugin is not None:
             version = self._cluster.call(_create(_PLUGINS, specs.plugin))
             self._versions[version["metadata"]["name"]] = version["metadata"]["uid"]
@@ -75,17 +77,9 @@ class CreatedObjects:
         self._boxes.append(box)
         return box
 
-    def check_signals(self) -> None:
-        """Raise `Interrupted` for a recorded signal.
-
-        Signals are raised only between requests, so that all created objects are known.
-        """
-        with self.signals.raise_interrupts():
-            pass
-
     def read(self, box: CreatedSandbox) -> RunReport | None:
         """Return the report of a sandbox; None once it is gone."""
-        self.check_signals()
+        self._stop.check()
         here = self._cluster.namespace
         found = self._cluster.call(lambda client: client.find(_SANDBOXES, box.name, here))
         if found is None or found["metadata"]["uid"] != box.uid:
@@ -117,33 +111,33 @@ class CreatedObjects:
 
         self._cluster.call(annotate)
 
+    def request_deletions(self) -> None:
+        for box in self._boxes:
+            if not box.gone:
+                with contextlib.suppress(DayflyError):  # `clear` deletes it again
+                    self.delete(box)
+
     def clear(self, end: Callable[[CreatedSandbox, Scenario | None], bool]) -> None:
         """Delete everything that still exists.
 
         `end` deletes a sandbox, waits, and returns whether it is gone. After a timeout it abandons the sandbox, so a
         second call waits for the end of an abandoned one.
+
+        Raises:
+            DayflyError: the cluster refuses a request, or cannot be reached.
+            Interrupted: this process has received a signal.
         """
-        try:
-            remaining = [box for box in self._boxes if not box.gone]
-            for box in remaining:
-                self.delete(box)
-            stuck = [box for box in remaining if not end(box, box.scenario) and not end(box, None)]
-            left = [*(f"sandbox {box.name}" for box in stuck), *self._unpublish_versions()]
-        except (Interrupted, DayflyError) as fault:
-            show.print_message(
-                f"dayfly: {fault}; not everything was deleted: {self._specs.find_command(self._cluster.flags)}"
-            )
-            return
-        if left:
-            show.print_message(
-                f"dayfly: not deleted: {', '.join(left)}; {self._specs.find_command(self._cluster.flags)}"
-            )
+        remaining = [box for box in self._boxes if not box.gone]
+        stuck = [box for box in remaining if not end(box, box.scenario) and not end(box, None)]
+        if left := [*(f"sandbox {box.name}" for box in stuck), *self._unpublish_versions()]:
+            where = self._specs.find_command(self._cluster.flags)
+            show.print_message(f"dayfly: not deleted: {', '.join(left)}; {where}")
 
     def _unpublish_versions(self) -> list[str]:
         """Delete the published versions. Return those that remain in use."""
         deadline = time.monotonic() + self._seconds
         while self._versions and time.monotonic() < deadline:
-            self.check_signals()
+            self._stop.check()
             for name, uid in list(self._versions.items()):
                 if self._cluster.call(_unpublish(name, uid)):
                     del self._versions[name]

@@ -10,10 +10,10 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
-from dayfly.cli.local.child import Signals
 from dayfly.cli.plugin_test import cluster_cleanup, cluster_faults, cluster_specs
 from dayfly.cli.plugin_test.cluster_cleanup import CreatedSandbox
-from dayfly.cli.plugin_test.session import InventoryError, clean_up_at_end, find_failed_attempt, listed_names
+from dayfly.cli.plugin_test.session import InventoryError, Workers, clean_up_at_end, find_failed_attempt, listed_names
+from dayfly.cli.plugin_test.workers import StopRequest
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.execute.pod import names as pod_names
 from dayfly.plan.reasons import Reason
@@ -30,7 +30,7 @@ from dayfly.testing import (
 from dayfly.testing.fault_scripts import parse_inventory_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from dayfly.cli.backends.cluster import ClusterBackend
     from dayfly.spec.plugin import Plugin
@@ -44,38 +44,43 @@ _TAIL_LINES = 5
 
 
 @contextlib.contextmanager
-def bench(plugin: Plugin, cluster: ClusterBackend, seconds: float, *, publish: bool) -> Iterator[_ClusterBench]:
-    """Run a bench in a cluster. At the end, and after Ctrl-C, all created objects are deleted, or reported.
+def use_workers(
+    plugin: Plugin, clusters: Sequence[ClusterBackend], seconds: float, *, publish: bool
+) -> Iterator[Workers]:
+    """Use one worker for each connection to a cluster. At the end, all created objects are deleted, or reported.
 
     Raises:
         DayflyError: a right is missing, or the cluster cannot be reached.
     """
-    place = _ClusterBench(plugin, cluster, seconds, cluster_specs.SpecBuilder(plugin, publish=publish))
-    place.check()
-    with clean_up_at_end(place):
-        yield place
+    specs, stop = cluster_specs.SpecBuilder(plugin, publish=publish), StopRequest()
+    durations: dict[str, float] = {}
+    benches = [_ClusterBench(plugin, cluster, seconds, specs, stop, durations) for cluster in clusters]
+    benches[0].check()
+    left = f"not everything was deleted: {specs.find_command(clusters[0].flags)}"
+    with clean_up_at_end(benches, stop, left):
+        yield Workers(benches, stop)
 
 
 class _ClusterBench:
     def __init__(
-        self, plugin: Plugin, cluster: ClusterBackend, seconds: float, specs: cluster_specs.SpecBuilder
+        self,
+        plugin: Plugin,
+        cluster: ClusterBackend,
+        seconds: float,
+        specs: cluster_specs.SpecBuilder,
+        stop: StopRequest,
+        durations: dict[str, float],
     ) -> None:
-        self.made = cluster_cleanup.CreatedObjects(cluster, seconds, specs)
+        self.made = cluster_cleanup.CreatedObjects(cluster, seconds, specs, stop)
         self._plugin = plugin
         self._cluster = cluster
         self._seconds = seconds
         self._specs = specs
-        self._durations: dict[str, float] = {}
+        self._durations = durations
         self._missed = self._inventory_error = ""
 
-    @property
-    def signals(self) -> Signals:
-        """The signals, which are raised only between requests."""
-        return self.made.signals
-
-    @signals.setter
-    def signals(self, signals: Signals) -> None:
-        self.made.signals = signals
+    def request_deletions(self) -> None:
+        self.made.request_deletions()
 
     def clear(self) -> None:
         self.made.clear(lambda box, scenario: self.delete(scenario, box) is None)
@@ -101,12 +106,12 @@ class _ClusterBench:
         namespace = self._plugin.spec.runner.namespace
         return pod_names.RUNNERS if namespace in ("", "signadot") else namespace
 
-    def scenarios(self, params: Mapping[str, str]) -> Iterator[Scenario | SkippedScenario]:
-        """Yield the scenarios. The first runs before the others are built from the durations of its steps."""
-        yield undisturbed_cluster_scenario(self._plugin.spec, params)
-        runners = self._runners()
-        missing = cluster_faults.find_missing_rights(self._cluster, self._plugin, runners)
-        yield from cluster_fault_scenarios(self._plugin.spec, params, self._durations, missing)
+    def undisturbed_scenario(self, params: Mapping[str, str]) -> Scenario:
+        return undisturbed_cluster_scenario(self._plugin.spec, params)
+
+    def fault_scenarios(self, params: Mapping[str, str]) -> Iterator[Scenario | SkippedScenario]:
+        missing = cluster_faults.find_missing_rights(self._cluster, self._plugin, self._runners())
+        return cluster_fault_scenarios(self._plugin.spec, params, self._durations, missing)
 
     # One scenario.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import string
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -50,7 +51,7 @@ class SpecBuilder:
         self.resource = temporary.resource_name(plugin)
         self._plugin = plugin
         self._id = "".join(secrets.choice(string.ascii_lowercase) for _ in range(_ID_LENGTH))
-        self._number = 0
+        self._numbers = itertools.count(1)  # threads can share it
 
     def build(self, scenario: Scenario, minutes: int) -> PluginSpecs:
         """Return a sandbox with the plugin of a scenario."""
@@ -76,9 +77,8 @@ class SpecBuilder:
         return f"see: kubectl{flags} get {kinds} -l {LABEL}={self._id}"
 
     def _specs(self, spec: PluginSpec, params: Mapping[str, str], minutes: int) -> PluginSpecs:
-        self._number += 1
         labels = {LABEL: self._id}
-        made = msgspec.structs.replace(self._plugin, spec=spec, version=f"{VERSION}{self._id}.{self._number}")
+        made = msgspec.structs.replace(self._plugin, spec=spec, version=f"{VERSION}{self._id}.{next(self._numbers)}")
         body = documents.export(made)["spec"]
         version = None
         resource: dict[str, Any] = {"name": self.resource, "params": dict(params)}

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import subprocess
 import tempfile
+import threading
 import time
 from collections import Counter
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dayfly.cli.backends.target_server import CLUSTER, ServerClient
 from dayfly.cli.local import server_process
-from dayfly.cli.local.child import Interrupted, Signals, run_group
+from dayfly.cli.local.child import run_group
 from dayfly.cli.local.temporary_server import UserLock
 from dayfly.cli.output import show
 from dayfly.cli.plugin_test.fault_proxy import FaultProxy
-from dayfly.cli.plugin_test.session import InventoryError, clean_up_at_end, find_failed_attempt, listed_names
+from dayfly.cli.plugin_test.session import InventoryError, Workers, clean_up_at_end, find_failed_attempt, listed_names
 from dayfly.cli.plugin_test.shared_parents import ParentKeeper
+from dayfly.cli.plugin_test.workers import StopRequest
 from dayfly.client import waiting
 from dayfly.client.connection import run
 from dayfly.client.errors import DayflyError, Exit, RefusedError
@@ -33,7 +36,7 @@ from dayfly.testing import DeleteAt, Outcome, Scenario, fault_scenarios, undistu
 from dayfly.testing.fault_scripts import parse_durations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from dayfly.spec.plugin import Plugin, Step
 
@@ -46,20 +49,51 @@ _STARTS_HOST = "dayfly up"
 _ALLOW_OPTION = "--allow-webhook"
 
 
+class _Test(NamedTuple):
+    """The data that all workers of a test share.
+
+    Attributes:
+        plugin: The plugin.
+        seconds: The limit of each wait.
+        secrets: The plugin's params with `secret: true`.
+        keeper: Keeps the shared parents; None for a plugin without one.
+        stop: The request to end.
+        numbers: The numbers of the sandboxes.
+        durations: The duration of each step in the first scenario that ran it, in seconds.
+        listing: Held while an inventory runs. It uses the /tmp of this machine, where a step has its own.
+    """
+
+    plugin: Plugin
+    seconds: float
+    secrets: Mapping[str, str]
+    keeper: ParentKeeper | None
+    stop: StopRequest
+    numbers: Iterator[int]
+    durations: dict[str, float]
+    listing: threading.Lock
+
+    @property
+    def lease_s(self) -> int:
+        """A lease that is long enough to create, inspect and delete a sandbox, even with a twin."""
+        return min(int(6 * self.seconds) + 10 * _INVENTORY_TIMEOUT_S, _MAX_LEASE_S)
+
+
 @contextlib.contextmanager
-def bench(
+def start_workers(
     plugin: Plugin,
+    params: Mapping[str, str],
     seconds: float,
     allowed: tuple[str, ...] = (),
     secrets: Mapping[str, str] = MappingProxyType({}),
     parents: tuple[Plugin, ...] = (),
-) -> Iterator[_LocalBench]:
-    """Run a bench with a separate server and a folder for its steps. Both are deleted at the end.
+    count: int = 1,
+) -> Iterator[Workers]:
+    """Start a separate server and `count` workers with folders for their steps. All are deleted at the end.
 
     If this process is killed, the leases of its sandboxes expire, and then the server stops itself.
 
-    Each webhook step has a proxy. `allowed` are further servers that webhooks may use. `secrets` are the plugin's
-    params with `secret: true`. `parents` are its shared parents, each after its own parent.
+    Each worker has a proxy for each webhook step. `allowed` are further servers that webhooks may use. `secrets` are
+    the plugin's params with `secret: true`. `parents` are its shared parents, each after its own parent.
 
     Raises:
         DayflyError: the server does not start, or the plugin needs a cluster.
@@ -68,81 +102,80 @@ def bench(
     every = (*steps, *(step for each in parents for step in (*each.spec.create, *each.spec.delete)))
     if name := next((step.name for step in every if step.object), ""):
         raise DayflyError(Exit.USAGE, f'the step "{name}" is an object and needs a cluster', "add --context NAME")
-    with tempfile.TemporaryDirectory(prefix="dayfly-test-", ignore_cleanup_errors=True) as place:
+    with (
+        tempfile.TemporaryDirectory(prefix="dayfly-test-", ignore_cleanup_errors=True) as place,
+        contextlib.ExitStack() as stack,
+    ):
         home = Home(Path(place) / "home")
         folder = Path(place) / "seen"
         folder.mkdir()
-        journal = folder / "journal"
-        journal.touch()
-        with contextlib.ExitStack() as stack:
-            writer = _writer(journal)
-            proxies = {each.name: stack.enter_context(FaultProxy(each, writer)) for each in steps if each.webhook}
-            servers = (*allowed, *(proxy.address for proxy in proxies.values()))
-            options = [word for each in servers for word in (_ALLOW_OPTION, each)]
-            stack.enter_context(UserLock(home, 0))
-            client = server_process.start(home, ["--port", "0", "--while-used", *options])
-            keeper = ParentKeeper(client, home, plugin, parents) if plugin.spec.parent else None
-            bench_ = _LocalBench(client, plugin, journal, seconds, proxies, secrets, keeper)
-            try:
-                with clean_up_at_end(bench_):
-                    yield bench_
-            finally:
-                client.close()
-                if (pid := home.server_process()) is not None:
-                    server_process.stop(home, pid, _STOP_TIMEOUT_S)
+        journals = [folder / f"journal-{number}" for number in range(count)]
+        proxies = [_start_proxies(stack, steps, journal) for journal in journals]
+        servers = (*allowed, *(proxy.address for each in proxies for proxy in each.values()))
+        options = [word for each in servers for word in (_ALLOW_OPTION, each)]
+        stack.enter_context(UserLock(home, 0))
+        client = server_process.start(home, ["--port", "0", "--while-used", *options])
+        try:
+            with contextlib.ExitStack() as clients:
+                clients.callback(client.close)
+                stop = StopRequest()
+                keeper = None
+                if plugin.spec.parent is not None:
+                    keeper = ParentKeeper(client, home, plugin, parents, seconds=seconds, workers=count, stop=stop)
+                test = _Test(plugin, seconds, secrets, keeper, stop, itertools.count(1), {}, threading.Lock())
+                benches = []
+                for journal, own in zip(journals, proxies, strict=True):
+                    own_client = ServerClient(client.address)  # for the thread of this worker
+                    clients.callback(own_client.close)
+                    benches.append(_LocalBench(test, own_client, journal, own))
+                with clean_up_at_end([*benches, *([keeper] if keeper else ())], stop, "resources may be left over"):
+                    if keeper is not None:
+                        keeper.start(params, test.lease_s)
+                    yield Workers(benches, stop)
+        finally:
+            if (pid := home.server_process()) is not None:
+                server_process.stop(home, pid, _STOP_TIMEOUT_S)
 
 
-def _writer(journal: Path) -> Callable[[str], None]:
+def _start_proxies(stack: contextlib.ExitStack, steps: Iterable[Step], journal: Path) -> dict[str, FaultProxy]:
+    """Start the proxies of the webhook steps for one worker. They write to its new journal."""
+
     def write(line: str) -> None:
         with journal.open("a") as file:
             file.write(f"{line}\n")
 
-    return write
+    journal.touch()
+    return {each.name: stack.enter_context(FaultProxy(each, write)) for each in steps if each.webhook}
 
 
 class _LocalBench:
-    def __init__(
-        self,
-        client: ServerClient,
-        plugin: Plugin,
-        journal: Path,
-        seconds: float,
-        proxies: Mapping[str, FaultProxy],
-        secrets: Mapping[str, str],
-        keeper: ParentKeeper | None,
-    ) -> None:
+    def __init__(self, test: _Test, client: ServerClient, journal: Path, proxies: Mapping[str, FaultProxy]) -> None:
+        self._test = test
         self._client = client
-        self._keeper = keeper
-        self._secrets = secrets
-        self._plugin = plugin
+        self._plugin = test.plugin
         self._journal = journal
         self._proxies = proxies
-        self._seconds = seconds
-        self._resource = plugin.name[: names.LIMITS["resource"]].rstrip("-")
-        self.signals = Signals()
+        self._seconds = test.seconds
+        self._resource = test.plugin.name[: names.LIMITS["resource"]].rstrip("-")
         self._existing: dict[str, tuple[Scenario, Any]] = {}
-        self._number = 0
         self._inventory_error = ""
-        self._durations: dict[str, float] = {}
 
-    def scenarios(self, params: Mapping[str, str]) -> Iterator[Scenario]:
-        """Yield the scenarios. The first runs before the others are built from the durations of its steps."""
-        if self._keeper is not None:
-            self._keeper.start(params, self._seconds, self._lease_s, self._check_signals)
-        yield undisturbed_scenario(self._plugin.spec, params, str(self._journal))
+    def undisturbed_scenario(self, params: Mapping[str, str]) -> Scenario:
+        return undisturbed_scenario(self._plugin.spec, params, str(self._journal))
+
+    def fault_scenarios(self, params: Mapping[str, str]) -> Iterator[Scenario]:
         urls = {name: proxy.url for name, proxy in self._proxies.items()}
-        yield from fault_scenarios(self._plugin.spec, params, str(self._journal), self._durations, urls)
+        return fault_scenarios(self._plugin.spec, params, str(self._journal), self._test.durations, urls)
 
     def create(self, scenario: Scenario) -> Any:
-        self._check_signals()
-        self._number += 1
+        self._test.stop.check()
         for name, proxy in self._proxies.items():
             proxy.set_fault(scenario.webhook_fault if name == scenario.step else None)
         given, kept = self._values(scenario), scenario.spec.secrets()
         params = {name: value for name, value in given.items() if name not in kept and name in scenario.params}
         resource = {"name": self._resource, **self._plugin_of(scenario), "params": params}
-        name = f"test-{self._number}"
-        lease = {"seconds": self._lease_s}
+        name = f"test-{next(self._test.numbers)}"
+        lease = {"seconds": self._test.lease_s}
         body = {"name": name, "spec": {"cluster": CLUSTER, "forks": [], "resources": [resource]}, "lease": lease}
         if taken := {each: value for each, value in given.items() if each in kept}:
             body["secrets"] = {self._resource: taken}
@@ -159,18 +192,13 @@ class _LocalBench:
 
     def _values(self, scenario: Scenario) -> dict[str, str]:
         """Return all values of a scenario, whose values of secrets replace those of `--secrets-file`."""
-        return {**self._secrets, **scenario.params}
-
-    @property
-    def _lease_s(self) -> int:
-        """A lease that is long enough to create, inspect and delete a sandbox, even with a twin."""
-        return min(int(6 * self._seconds) + 10 * _INVENTORY_TIMEOUT_S, _MAX_LEASE_S)
+        return {**self._test.secrets, **scenario.params}
 
     def _plugin_of(self, scenario: Scenario) -> dict[str, Any]:
         """Return the plugin as fields of a resource: its spec, or a new version of it because it has a parent."""
-        if self._keeper is not None:
-            self._keeper.renew(self._lease_s)
-            return {"plugin": self._keeper.publish(scenario.spec)}
+        if (keeper := self._test.keeper) is not None:
+            keeper.renew(self._test.lease_s)
+            return {"plugin": keeper.publish(scenario.spec)}
         import msgspec
 
         return {"spec": documents.export(msgspec.structs.replace(self._plugin, spec=scenario.spec))["spec"]}
@@ -180,7 +208,7 @@ class _LocalBench:
         deadline = time.monotonic() + self._seconds
         report: Any = {}
         while time.monotonic() < deadline:
-            self._check_signals()
+            self._test.stop.check()
             if scenario.delete_at is DeleteAt.WAITS and scenario.wait_line in self._lines():
                 return Outcome(reached="")
             wait = None if scenario.delete_at is DeleteAt.WAITS or not report else 1
@@ -206,7 +234,7 @@ class _LocalBench:
             for proxy in self._proxies.values():
                 proxy.release()
             while not report or time.monotonic() < deadline:
-                self._check_signals()
+                self._test.stop.check()
                 report = self._client.get(
                     "sandboxes", name, "report", after=report.get("version"), wait=1 if report else None
                 )
@@ -223,25 +251,22 @@ class _LocalBench:
         self._existing.pop(name, None)
         return held
 
-    def _check_signals(self) -> None:
-        with self.signals.raise_interrupts():
-            pass
+    def request_deletions(self) -> None:
+        for name in self._existing:
+            with contextlib.suppress(DayflyError):  # `clear` deletes it again
+                self._client.delete("sandboxes", name)
 
     def clear(self) -> None:
         """Delete the remaining sandboxes before their server stops."""
-        try:
-            for scenario, box in [*self._existing.values()]:
-                if (held := self.delete(scenario, box)) is not None:
-                    show.print_message(f"dayfly: resources of {box['name']} may be left over: {held[0]}")
-            if self._keeper is not None:
-                self._keeper.stop(self._seconds, self._check_signals)
-        except (Interrupted, DayflyError) as fault:
-            show.print_message(f"dayfly: {fault}; resources may be left over")
+        for scenario, box in [*self._existing.values()]:
+            if (held := self.delete(scenario, box)) is not None:
+                show.print_message(f"dayfly: resources of {box['name']} may be left over: {held[0]}")
 
     def complete(self, scenario: Scenario, outcome: Outcome) -> Outcome:  # noqa: ARG002 # the bench's protocol
         """Add the number of starts of each step, from the journal."""
         lines = self._lines()
-        self._durations = {**parse_durations(lines), **self._durations}
+        for step, seconds in parse_durations(lines).items():
+            self._test.durations.setdefault(step, seconds)
         start_counts = Counter(line.removesuffix(" begins") for line in lines if line.endswith(" begins"))
         inventory_error, self._inventory_error = self._inventory_error, ""
         self._journal.write_text("")
@@ -287,7 +312,8 @@ class _LocalBench:
             script.write_text(step.script or "")
             script.chmod(0o700)
             try:
-                ended = run_group(script, {**os.environ, **built_in, **inputs}, _INVENTORY_TIMEOUT_S)
+                with self._test.listing:
+                    ended = run_group(script, {**os.environ, **built_in, **inputs}, _INVENTORY_TIMEOUT_S)
             except (OSError, subprocess.TimeoutExpired) as fault:
                 raise InventoryError(f"the inventory {step.name} cannot run: {fault}") from None
         if ended.returncode:

@@ -7,8 +7,9 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from dayfly.cli.local.child import Interrupted, Signals
+from dayfly.cli.local.child import Interrupted
 from dayfly.cli.output import show
+from dayfly.cli.plugin_test.workers import run_all
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.plan.leaks.listing import parse_listing
 from dayfly.testing import (
@@ -25,9 +26,10 @@ from dayfly.testing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from dayfly.cli.plugin_test.workers import StopRequest
     from dayfly.spec.plugin import Plugin
 
 
@@ -93,13 +95,15 @@ def listed_names(step: str, output: bytes) -> list[str]:
 
 
 class Bench(Protocol):
-    """The place where scenarios run: this machine or a cluster."""
+    """The place where one worker runs scenarios: this machine or a cluster."""
 
-    def scenarios(self, params: Mapping[str, str]) -> Iterator[Scenario | SkippedScenario]:
-        """Yield the scenarios, the one without a fault first.
+    def undisturbed_scenario(self, params: Mapping[str, str]) -> Scenario:
+        """Return the scenario without a fault. One worker runs it before the others start."""
 
-        The caller runs the first scenario before it requests the others, which are built from the durations of its
-        steps.
+    def fault_scenarios(self, params: Mapping[str, str]) -> Iterable[Scenario | SkippedScenario]:
+        """Return the other scenarios, which are built from the durations of the steps without a fault.
+
+        All workers have the same scenarios in the same order, but each worker runs only its own.
         """
 
     def create(self, scenario: Scenario) -> Any:
@@ -127,20 +131,35 @@ class Bench(Protocol):
         """
 
 
-class ClearableBench(Protocol):
-    """A bench that polls for signals and can delete everything that it has created."""
+class Workers(NamedTuple):
+    """The benches of a test, one for each worker, and the request to stop them."""
 
-    signals: Signals
+    benches: Sequence[Bench]
+    stop: StopRequest
+
+
+class ClearableBench(Protocol):
+    """A bench that can delete everything that it has created. Its methods poll for signals."""
+
+    def request_deletions(self) -> None:
+        """Request the deletion of everything that still exists."""
 
     def clear(self) -> None:
-        """Delete everything that the bench has created and that still exists. Another signal stops this."""
+        """Delete everything that the bench has created and that still exists.
+
+        Raises:
+            DayflyError: something cannot be deleted.
+            Interrupted: this process has received another signal.
+        """
 
 
 @contextlib.contextmanager
-def clean_up_at_end(bench: ClearableBench) -> Iterator[None]:
-    """Clear the bench when the context ends, also after an error or Ctrl-C."""
-    with Signals() as signals:
-        bench.signals = signals
+def clean_up_at_end(benches: Sequence[ClearableBench], stop: StopRequest, left: str) -> Iterator[None]:
+    """Clear the benches when the context ends, also after an error or Ctrl-C.
+
+    After an error of the cleanup, the message ends with `left`.
+    """
+    with stop.signals as signals:
         try:
             yield
         except Interrupted:
@@ -148,13 +167,21 @@ def clean_up_at_end(bench: ClearableBench) -> Iterator[None]:
             raise
         finally:
             signals.clear_pending()
-            bench.clear()
+            for bench in benches:
+                bench.request_deletions()
+            for bench in benches:
+                try:
+                    bench.clear()
+                except (Interrupted, DayflyError) as fault:
+                    show.print_message(f"dayfly: {fault}; {left}")
+                    if isinstance(fault, Interrupted):
+                        break
 
 
 def run_scenarios(
     plugin: Plugin,
     params: Mapping[str, str],
-    bench_context: AbstractContextManager[Bench],
+    context: AbstractContextManager[Workers],
     *,
     chosen: Selection,
     output: str | None,
@@ -164,18 +191,18 @@ def run_scenarios(
     Args:
         plugin: The plugin.
         params: The params of its resource.
-        bench_context: The bench, which is entered for the test.
+        context: Returns the workers when it is entered for the test.
         chosen: The scenarios to run.
         output: `json` or `junit`; None for text.
 
     Raises:
-        DayflyError: the bench cannot run them.
+        DayflyError: a worker cannot run them.
     """
-    results: list[ScenarioResult] = []
+    results: dict[int, ScenarioResult] = {}
     try:
-        with bench_context as bench:
-            for result, count in _run_selected(bench, plugin, params, chosen):
-                results.append(result)
+        with context as workers, contextlib.closing(_run_selected(workers, plugin, params, chosen)) as ended:
+            for number, result, count in ended:
+                results[number] = result
                 if output is None:
                     show.print_block(as_line(result, len(results), count))
                     sys.stdout.flush()  # scenarios may take long
@@ -187,36 +214,57 @@ def run_scenarios(
         _print_summary(results, plugin, output, aborted=True)
         raise
     _print_summary(results, plugin, output)
-    return Exit.FAILED if any(result.finding for result in results) else Exit.OK
+    return Exit.FAILED if any(result.finding for result in results.values()) else Exit.OK
 
 
 def _run_selected(
-    bench: Bench, plugin: Plugin, params: Mapping[str, str], chosen: Selection
-) -> Iterator[tuple[ScenarioResult, int]]:
-    """Yield the result of each scenario with the number of all scenarios that are selected."""
-    scenarios = bench.scenarios(params)
-    result = _run(bench, next(scenarios), plugin, is_first=True)
+    workers: Workers, plugin: Plugin, params: Mapping[str, str], chosen: Selection
+) -> Generator[tuple[int, ScenarioResult, int]]:
+    """Yield the number and result of each scenario, and the count of all selected scenarios.
+
+    The numbers are those of a test with one worker. Several workers end their scenarios in another order.
+    """
+    benches, stop = workers
+    scenarios: list[list[Scenario | SkippedScenario]] = [[bench.undisturbed_scenario(params)] for bench in benches]
+    used = list(range(len(benches)))
+
+    def run(worker: int, number: int) -> ScenarioResult:
+        return _run(benches[worker], scenarios[worker][number], plugin, is_first=number == 0)
+
+    [(_, result)] = run_all([0], used[:1], run, stop)
     if chosen.stops_after(result, is_first=True):
-        yield result, 1
+        yield 0, result, 1
         return
-    others = [each for each in scenarios if chosen.selects(each.name)]
-    yield result, 1 + len(others)
-    for scenario in others:
-        result = _run(bench, scenario, plugin, is_first=False)
-        yield result, 1 + len(others)
-        if chosen.stops_after(result, is_first=False):
-            return
+    for bench, own in zip(benches, scenarios, strict=True):
+        own += [each for each in bench.fault_scenarios(params) if chosen.selects(each.name)]
+    count = len(scenarios[0])
+    yield 0, result, count
+    pairs = [number for number in range(1, count) if len(used) > 1 and _has_twin(scenarios[0][number])]
+    for batch in (pairs, [number for number in range(1, count) if number not in pairs]):
+        with contextlib.closing(run_all(batch, used, run, stop)) as ended:
+            for number, result in ended:
+                yield number, result, count
+                if chosen.stops_after(result, is_first=False):
+                    return
+                if batch is pairs and result.finding is not None:
+                    show.print_message("dayfly: no parallel runs: this plugin fails with two sandboxes at once")
+                    used = used[:1]
+
+
+def _has_twin(scenario: Scenario | SkippedScenario) -> bool:
+    return isinstance(scenario, Scenario) and scenario.twin
 
 
 def _print_summary(
-    results: Sequence[ScenarioResult], plugin: Plugin, output: str | None, *, aborted: bool = False
+    numbered: Mapping[int, ScenarioResult], plugin: Plugin, output: str | None, *, aborted: bool = False
 ) -> None:
-    """Print the results as `output` (None: they are printed already) and the summary.
+    """Print the results by number as `output` (None: they are printed already), and the summary.
 
     An aborted test without results prints nothing.
     """
-    if aborted and not results:
+    if aborted and not numbered:
         return
+    results = [numbered[number] for number in sorted(numbered)]
     inventory = bool(plugin.spec.inventory)
     if output == "json":
         show.emit(as_json(results, inventory=inventory), output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +19,12 @@ from dayfly.spec.plugin import Input, Plugin, PluginSpec, Step
 from dayfly.spec.report import FAILED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from dayfly.cli.backends.target_server import ServerClient
+    from dayfly.cli.plugin_test.workers import StopRequest
     from dayfly.client.home import Home
 
-_MIN_CAPACITY = 3
-"""The number of holders of a parent in a test: two sandboxes of a scenario, and the one that keeps the parent."""
 _NAME = "dayfly-test-parent"
 _POLL_INTERVAL_S = 0.05
 
@@ -62,11 +62,11 @@ def load(paths: Iterable[str], sets: Iterable[str]) -> tuple[Plugin, tuple[Plugi
     return plugin, tuple(plugins[key] for key in plugins if key in used)
 
 
-def in_test(spec: PluginSpec) -> PluginSpec:
+def in_test(spec: PluginSpec, workers: int) -> PluginSpec:
     """Return a spec whose parent ends with its last holder and has room for the sandboxes of a test."""
     if spec.parent is None:
         return spec
-    capacity = max(spec.parent.capacity, _MIN_CAPACITY)
+    capacity = max(spec.parent.capacity, 2 * workers + 1)  # each scenario has up to two sandboxes
     return msgspec.structs.replace(spec, parent=msgspec.structs.replace(spec.parent, linger="", capacity=capacity))
 
 
@@ -76,7 +76,22 @@ class ParentKeeper:
     So all scenarios use one parent, and an inventory can list what is in it.
     """
 
-    def __init__(self, client: ServerClient, home: Home, plugin: Plugin, parents: Iterable[Plugin]) -> None:
+    def __init__(
+        self,
+        client: ServerClient,
+        home: Home,
+        plugin: Plugin,
+        parents: Iterable[Plugin],
+        *,
+        seconds: float,
+        workers: int,
+        stop: StopRequest,
+    ) -> None:
+        """`seconds` limits each wait, and `workers` is the number of concurrent scenarios."""
+        self._seconds = seconds
+        self._workers = workers
+        self._stop = stop
+        self._lock = threading.Lock()
         self._client = client
         self._home = home
         self._plugin = plugin
@@ -85,22 +100,21 @@ class ParentKeeper:
 
     def publish(self, spec: PluginSpec, name: str = "") -> str:
         """Publish a spec as the next version of the plugin, or of a plugin `name`. Return its name with the version."""
-        self._count += 1
-        self._put(
-            msgspec.structs.replace(
-                self._plugin, name=name or self._plugin.name, version=f"0.0.{self._count}", spec=in_test(spec)
-            )
-        )
-        return f"{name or self._plugin.name}@0.0.{self._count}"
+        with self._lock:
+            self._count += 1
+            version = f"0.0.{self._count}"
+            self._put(msgspec.structs.replace(self._plugin, name=name or self._plugin.name, version=version, spec=spec))
+        return f"{name or self._plugin.name}@{version}"
 
-    def start(self, params: Mapping[str, str], seconds: float, lease_s: int, check: Callable[[], None]) -> None:
-        """Create the parents. `check` is called regularly and may raise an exception.
+    def start(self, params: Mapping[str, str], lease_s: int) -> None:
+        """Create the parents.
 
         Raises:
-            DayflyError: They have failed, or are not ready after `seconds`.
+            DayflyError: They have failed, or are not ready in time.
+            Interrupted: This process has received a signal.
         """
         for each in self._parents:
-            self._put(msgspec.structs.replace(each, spec=in_test(each.spec)))
+            self._put(each)
         assert self._plugin.spec.parent is not None, "only such plugins have a keeper"
         rules, read = self._plugin.spec.params(), self._plugin.spec.parent.read_params()
         inputs = tuple(
@@ -113,34 +127,39 @@ class ParentKeeper:
         resource = {"name": "parent", "plugin": self.publish(spec, _NAME), "params": values}
         wish = {"cluster": CLUSTER, "forks": [], "resources": [resource]}
         self._client.put("sandboxes", _NAME, body={"name": _NAME, "spec": wish, "lease": {"seconds": lease_s}})
-        self._wait_until_ready(time.monotonic() + seconds, check)
+        self._wait_until_ready(time.monotonic() + self._seconds)
 
     def renew(self, lease_s: int) -> None:
         """Keep the parents for a further time."""
-        self._client.put("sandboxes", _NAME, "lease", body={"seconds": lease_s})
+        with self._lock:
+            self._client.put("sandboxes", _NAME, "lease", body={"seconds": lease_s})
 
-    def stop(self, seconds: float, check: Callable[[], None]) -> None:
-        """Delete the parents, after all other sandboxes, and print what is not gone after `seconds`."""
+    def request_deletions(self) -> None:
+        """Request nothing: the parents are deleted last."""
+
+    def clear(self) -> None:
+        """Delete the parents after all other sandboxes, and print what is not gone in time."""
         from dayfly.embedded.startup import count_living_runs
 
         with contextlib.suppress(RefusedError):  # it was not created, or its lease has expired
             self._client.delete("sandboxes", _NAME)
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + self._seconds
         while count_living_runs(self._home.path):
-            check()
+            self._stop.check()
             if time.monotonic() > deadline:
-                message = f"the shared parent of {self._plugin.wire_name} is not gone after {seconds:g} s"
+                message = f"the shared parent of {self._plugin.wire_name} is not gone after {self._seconds:g} s"
                 show.print_message(f"dayfly: {message}; it may be left over")
                 return
             time.sleep(_POLL_INTERVAL_S)
 
     def _put(self, plugin: Plugin) -> None:
-        self._client.put("resource-plugins", plugin.name, body=documents.export(plugin))
+        published = msgspec.structs.replace(plugin, spec=in_test(plugin.spec, self._workers))
+        self._client.put("resource-plugins", plugin.name, body=documents.export(published))
 
-    def _wait_until_ready(self, deadline: float, check: Callable[[], None]) -> None:
+    def _wait_until_ready(self, deadline: float) -> None:
         report: Any = {}
         while not report.get("ready"):
-            check()
+            self._stop.check()
             if report.get("reason") in FAILED or time.monotonic() > deadline:
                 message = f"the shared parent of {self._plugin.wire_name} cannot be created: {report['message']}"
                 raise DayflyError(Exit.FAILED, message, "test it first: dayfly plugin test -f FILE, with its own file")

@@ -97,7 +97,7 @@ class ContainerStarter:
     def __init__(self, engine: str, runner: str, processes: ProcessStarter) -> None:
         self._engine = engine
         self.name = Path(engine).name
-        self._is_podman = self.name == "podman"
+        self._is_podman = _is_podman(engine)
         self._runner = runner
         self._processes = processes
         self.fork_isolation = processes.isolation
@@ -157,6 +157,24 @@ class ContainerStarter:
 
     def close(self) -> None:
         self._processes.close()
+
+
+def _is_podman(engine: str) -> bool:
+    """Return whether the program is podman, also if it is called docker, as in Debian's package podman-docker."""
+    if Path(engine).name == "podman":
+        return True
+    try:
+        asked = subprocess.run(
+            [engine, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=REMOVE_S,
+            text=True,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False  # the first step reports the fault
+    return "podman" in asked.stdout.lower()
 
 
 def _bind_mount(path: str, target: str = "", *more: str) -> str:

@@ -294,16 +294,8 @@ class LeakCheckController:
         known = without_jumps(state.complete_lists(), sweep.began_at, offsets, spec.grace_ms)
         facts = await self._facts.read(items, origin)
         now = self._cluster.now()
-        state, chosen = compare_list(
-            spec,
-            origin.plugin,
-            state,
-            known,
-            items,
-            facts,
-            compiled.delete_steps(sweep.plan),
-            now,
-        )
+        steps = compiled.delete_steps(sweep.plan)
+        state, chosen = compare_list(spec, origin.plugin, state, known, items, facts, steps, now)
         kept = {each.began_at for each in state.lists}
         self._offsets[seen.metadata.uid] = {at: offset for at, offset in offsets.items() if at in kept}
         after = msgspec.structs.replace(with_findings(record, state), sweep=None)

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote as quote_url
 from urllib.parse import urlencode
 
-import msgspec
-
 from dayfly.link.host_state import NO_REPORT_VERSION
 from dayfly.link.server_end import NO_ANSWER
 from dayfly.plan.history import leftovers_in_history
@@ -25,6 +23,7 @@ from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import serve
 from dayfly.server.http.request_data import read_flag, read_number, read_text, read_time, read_wait, rfc3339
 from dayfly.server.records import tombstones
+from dayfly.server.runs.run_states import report_form
 from dayfly.spec import log_times
 from dayfly.spec.errors import quote
 from dayfly.spec.host_errors import HostSilentError
@@ -56,14 +55,19 @@ LOG_POLL_INTERVAL_S = 0.1
 class ReportSubject:
     """The run that a request is about. After its end it has a tombstone and no record."""
 
-    uid: str
-    name: str
-    routing_key: str
-    cluster: str
+    known: RunRecord[Any] | Tombstone
     scope: Scope
     link: Link | None
     record: RunRecord[Any] | None
     tombstone: Tombstone | None
+
+    @property
+    def uid(self) -> str:
+        return self.known.uid
+
+    @property
+    def name(self) -> str:
+        return self.known.name
 
 
 class _LogOptions(NamedTuple):
@@ -113,15 +117,7 @@ class Reports:
             # The run may have ended during the wait.
             subject = await self._subject(request)
         report, endpoints, version = await self._read_report(subject)
-        return {
-            **(msgspec.to_builtins(report) if report else {}),
-            "uid": subject.uid,
-            "name": subject.name,
-            "cluster": subject.cluster,
-            "routingKey": subject.routing_key,
-            "version": version,
-            "endpoints": endpoints,
-        }
+        return report_form(subject.known, report, endpoints, version)
 
     async def why(self, request: Request) -> Any:
         subject = await self._subject(request)
@@ -235,10 +231,7 @@ class Reports:
         if known is None:
             raise RequestError(404, self._kind.not_found)
         return ReportSubject(
-            uid=known.uid,
-            name=known.name,
-            routing_key=known.routing_key,
-            cluster=known.cluster,
+            known=known,
             scope=who.scope,
             link=self._links.get(who.org, known.cluster),
             record=record,

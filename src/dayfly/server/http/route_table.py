@@ -68,6 +68,7 @@ _LIMIT = QueryParameter("integer", "The maximum number of objects, at least 1.")
 _LABEL = QueryParameter("string", "Only objects with these labels: `team=pay,!draft`. May be repeated.")
 _MINE = QueryParameter("boolean", "Whether to list only sandboxes that a key with the caller's name created.")
 _WAIT = QueryParameter("integer", "Seconds to wait for something new, at most 30.")
+_REPORTS = {"reports": QueryParameter("boolean", "Whether each object has its `report`; by default false.")}
 _PAGE = {"after": _AFTER_NAME, "limit": _LIMIT}
 _AUDIT = {
     "after": QueryParameter("integer", "Only entries with a higher number."),
@@ -123,6 +124,7 @@ _LOGS = {
 _GROUPS = {
     "label": _LABEL,
     "sandbox": QueryParameter("string", "Only the route groups that this sandbox belongs to now."),
+    **_REPORTS,
     **_PAGE,
 }
 _UID = QueryParameter("string", "The UID of the run, if several runs had the name.")
@@ -222,7 +224,9 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
         "DELETE": RouteOperation(MEMBER, "Delete a baseline that no fork uses."),
     },
     _ORG + "/sandboxes": {
-        "GET": RouteOperation(VIEWER, "List all sandboxes.", [api.Sandbox], {"label": _LABEL, "mine": _MINE, **_PAGE})
+        "GET": RouteOperation(
+            VIEWER, "List all sandboxes.", [api.Sandbox], {"label": _LABEL, "mine": _MINE, **_REPORTS, **_PAGE}
+        )
     },
     _ORG + "/attention": {
         "GET": RouteOperation(VIEWER, "List what needs attention, the most severe first.", [attention.Concern])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic
 import msgspec
 
 from dayfly.lib.clock import now_ms
+from dayfly.link.host_state import NO_REPORT_VERSION
 from dayfly.link.transport import CompileTarget
 from dayfly.link.wire import Reply, Retry, Verdict
 from dayfly.plan.reasons import Reason
@@ -37,6 +38,7 @@ from dayfly.server.runs.run_requests import (
     parse_unit,
     refuse_too_early,
 )
+from dayfly.server.runs.run_states import report_form
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.run import Phase
 from dayfly.spec.scalars import label_selector
@@ -102,6 +104,7 @@ class RunService(Generic[S]):
             callers.get_caller(request),
         )
         limit, org_store = read_number(request, "limit", 0, least=1), self._store.for_org(who.org)
+        with_reports = self.kind.has_steps and read_flag(request, "reports")
         is_selected = await self._strategy.read_selection(request)
         accepts = None
         if terms or not who.scope.is_whole:
@@ -113,8 +116,19 @@ class RunService(Generic[S]):
             read = await org_store.read(page)
             found += [record for record in read if is_selected(record) and not self._has_ended(record)]
             if not limit or len(found) == limit or len(read) < most:
-                return await self.describe_all(found, who.scope)
+                described = await self.describe_all(found, who.scope)
+                return await self._add_reports(described, found, who) if with_reports else described
             after = read[-1].name
+
+    async def _add_reports(
+        self, described: list[dict[str, Any]], records: Sequence[RunRecord[S]], who: Requester
+    ) -> list[dict[str, Any]]:
+        """Return the API objects of runs with their reports."""
+        states = await self.query_states(records, who.scope)
+        for each, record in zip(described, records, strict=True):
+            report, endpoints, version = states[record.uid]
+            each["report"] = report_form(record, report, endpoints, version or NO_REPORT_VERSION)
+        return described
 
     async def get(self, request: Request) -> Any:
         record = await self.get_record(request)

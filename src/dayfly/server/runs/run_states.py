@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dayfly.link.server_end import Links
     from dayfly.link.wire import RunStatus
     from dayfly.server.records.run_records import RunRecord
+    from dayfly.server.records.tombstones import Tombstone
     from dayfly.server.sync.host_sync import HostSync
 
 
@@ -126,4 +127,19 @@ def run_form(
         "endpoints": state.endpoints,
         "status": found,
         "progress": {"phase": report.phase.value, "done": report.done, "total": report.total, "severity": severity},
+    }
+
+
+def report_form(
+    known: RunRecord[Any] | Tombstone, report: RunReport | None, endpoints: list[dict[str, Any]], version: int
+) -> dict[str, Any]:
+    """Return the report of a run in the API: `spec.api.Report`. `report` is None if its host no longer knows it."""
+    return {
+        **(msgspec.to_builtins(report) if report else {}),
+        "uid": known.uid,
+        "name": known.name,
+        "cluster": known.cluster,
+        "routingKey": known.routing_key,
+        "version": version,
+        "endpoints": endpoints,
     }
