@@ -30,7 +30,7 @@ async def declare(machine, name="app", **env):
 
 
 def port(machine, name=NAME):
-    return next(found.port for found in machine.host.endpoints("u") if found.unit == name)
+    return next(found.port for found in machine.host.run_status("u").endpoints if found.unit == name)
 
 
 async def environment(machine, name=NAME):
@@ -67,7 +67,7 @@ async def test_a_fork_answers_with_its_changed_environment_and_goes(machine):
     number = port(machine)
     await machine.finish()
     assert not listens(number)
-    assert machine.host.endpoints("u") == ()
+    assert machine.host.run_status("u").endpoints == ()
 
 
 async def test_fork_is_ready_only_when_its_port_answers(machine):

@@ -103,7 +103,6 @@ async def test_each_session_has_a_higher_number(machine, monkeypatch):
 
 async def test_unknown_run_has_no_report_values_or_logs(machine):
     assert machine.host.values("u") == ()
-    assert machine.host.endpoints("u") == ()
     assert (machine.host.report("u"), machine.host.run_status("u"), machine.host.has_ended("u")) == (None, None, False)
     assert machine.host.history("u") == machine.host.logs("u") == ()
     assert machine.host.read_log("u", "r/a", 1, offset=0, limit=9) is None

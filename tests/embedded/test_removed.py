@@ -96,7 +96,7 @@ async def test_the_work_folder_of_a_fork_that_has_not_begun(machine):
     shutil.rmtree(machine.work)
     await machine.host.offer(doc.offer(forks=[doc.fork()]))
     await machine.ready()
-    assert machine.host.endpoints("u")
+    assert machine.host.run_status("u").endpoints
 
 
 async def test_the_work_folder_of_a_fork_that_runs(machine):
@@ -104,9 +104,9 @@ async def test_the_work_folder_of_a_fork_that_runs(machine):
     await machine.baseline()
     await machine.host.offer(doc.offer(forks=[doc.fork()]))
     await machine.ready()
-    [before] = machine.host.endpoints("u")
+    [before] = machine.host.run_status("u").endpoints
     shutil.rmtree(machine.work)
-    assert machine.host.endpoints("u") == (before,)
+    assert machine.host.run_status("u").endpoints == (before,)
 
     of = {"kind": "Deployment", "namespace": "default", "name": "app"}
     source = {"fork": {"forkOf": of, "expression": "{{.Service.Port}}"}}

@@ -73,7 +73,7 @@ async def test_preview_adds_its_key_and_works_without_a_fork(ways):
     also = (preview(KEY), preview(KEY, "other", "front"), preview(KEY, "nowhere", "missing"))
     await ways.offer("u", KEY, also=also)
     await ways.machine.ready("u")
-    where = {each.unit: each.port for each in ways.host.endpoints("u")}
+    where = {each.unit: each.port for each in ways.host.run_status("u").endpoints}
     said = await ways.ask(("baggage", "a=b"), key(OTHER), port=where["preview:front"])
     assert said.who == "u"
     members = f"sd-routing-key={KEY},sd-sandbox={KEY}"
@@ -122,7 +122,7 @@ async def test_fork_outlives_its_route_while_it_drains(ways):
     await until_who(ways, KEY, "app")
     assert ways.machine.unit(ROUTE).reason == "Stopping"
     assert ways.machine.unit(FORK).reason == "WaitingForLater"
-    assert ways.host.endpoints("u"), "the fork is gone before its route has drained"
+    assert ways.host.run_status("u").endpoints, "the fork is gone before its route has drained"
     await ways.machine.gone("u")
 
 
@@ -175,7 +175,7 @@ async def test_local_workload_gets_requests_with_its_key(ways):
     await ways.offer("u", forks=(mine, preview(KEY)))
     await ways.machine.ready("u")
     assert [await ways.who(key(each)) for each in (KEY, OTHER)] == ["mine", "app"]
-    (front,) = ways.host.endpoints("u")
+    (front,) = ways.host.run_status("u").endpoints
     assert (await ways.ask(port=front.port)).who == "mine"
 
 

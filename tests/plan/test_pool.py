@@ -244,6 +244,17 @@ def test_refill_time_alone_changes_nothing_in_the_ledger():
     assert decide(first.ledger, member(1), member(2)).changes is False
 
 
+@pytest.mark.parametrize(
+    ("refill_ms", "held_at", "needed_at"),
+    [(5_000, NOW - 1_000, NOW - 1_000), (500, NOW - 3_600_000, NOW - 500), (5_000, NOW + 9, NOW)],
+    ids=["a moment ago", "before an outage", "by a clock that is ahead"],
+)
+def test_refill_time_of_a_replacement_counts_from_the_request(refill_ms, held_at, needed_at):
+    ledger = granted(1, 2, demand=Demand(refill_ms=refill_ms, refilled_at=NOW))
+    made = decide(ledger, member(1, HELD, held_at=held_at), member(2), spec=pool(3))
+    assert [grant.at for grant in made.ledger.granted if grant.number > 2] == [needed_at, NOW]
+
+
 def test_request_that_joined_a_member_being_created_is_a_miss():
     made = decide(granted(1, 2), member(1, HELD, ready_at=0), member(2), misses=2)
     assert (made.ledger.demand.hits, made.ledger.demand.misses, made.ledger.demand.last_at) == (0, 3, NOW)

@@ -416,15 +416,7 @@ class EmbeddedHost:
 
     def report(self, uid: str) -> RunReport | None:
         """Return the report of a run, or its last report if it has ended; None if the run is unknown."""
-        scene = self._engine.scene(uid)
-        if scene is not None:
-            error = self._writer.write_error
-            report = live_report(scene, self._baselines, routes=self.routes, write_error=error)
-            return with_members(report, scene.world.run, scene.plan.documents, self._find_member)
-        if (pool := self.keeper.report(uid)) is not None:
-            return pool
-        last = self._engine.reader.ended_run(uid)
-        return None if last is None else last_report(last, self.report)
+        return None if (status := self.run_status(uid)) is None else status.report
 
     def _find_member(self, uid: str) -> HeldMember | None:
         if (found := self._members.find(uid)) is not None:
@@ -438,9 +430,20 @@ class EmbeddedHost:
 
     def run_status(self, uid: str) -> RunStatus | None:
         """Return the state and endpoints of a run, or its last state if it has ended; None if the run is unknown."""
-        if (report := self.report(uid)) is None:
+        scene = self._engine.scene(uid)
+        endpoints: tuple[RunEndpoint, ...] = ()
+        if scene is not None:
+            error = self._writer.write_error
+            report = live_report(scene, self._baselines, routes=self.routes, write_error=error)
+            report = with_members(report, scene.world.run, scene.plan.documents, self._find_member)
+            endpoints = live_endpoints(scene, self._baselines, partial(self._engine.ports.find, uid))
+        elif (pool := self.keeper.report(uid)) is not None:
+            report = pool
+        elif (last := self._engine.reader.ended_run(uid)) is not None:
+            report = last_report(last, self.report)
+        else:
             return None
-        return RunStatus(uid=uid, seq=self.version(uid), report=report, endpoints=self.endpoints(uid))
+        return RunStatus(uid=uid, seq=self.version(uid), report=report, endpoints=endpoints)
 
     def version(self, uid: str) -> int:
         """Return the version of the run's report; it rises with each change."""
@@ -464,13 +467,6 @@ class EmbeddedHost:
             return
         self._versions[uid] = self.version(uid) + 1
         self.end.report_end(uid)
-
-    def endpoints(self, uid: str) -> tuple[RunEndpoint, ...]:
-        """Return the endpoints of the run's forks and previews."""
-        scene = self._engine.scene(uid)
-        return (
-            live_endpoints(scene, self._baselines, partial(self._engine.ports.find, uid)) if scene is not None else ()
-        )
 
     async def answer_query(self, query: wire.RunQuery) -> wire.Answer:
         """Return a run's outputs, history or logs."""

@@ -22,7 +22,7 @@ class Grant(WireStruct, frozen=True, kw_only=True):
     """The permission to create one member."""
 
     number: Annotated[int, doc("Number of the member, which no other member of the pool ever has.", minimum=1)]
-    at: Annotated[int, doc("Time of the grant, " + MILLISECONDS)]
+    at: Annotated[int, doc("When the member was needed: its grant, or the request that it replaces; " + MILLISECONDS)]
 
 
 class Demand(WireStruct, frozen=True, kw_only=True):

@@ -163,6 +163,7 @@ class _Draft:
         self.failures, self.failed, self.pause = ledger.failures, ledger.failed, ledger.pause
         self.request, self.demand = ledger.request, ledger.demand
         self.closing: dict[int, EndRequest] = {}
+        self.used: list[int] = []  # times of the requests that took a member since the last commit
         self.wakes: list[int] = []
         self.stale = {member.number for member in self.members.values() if self._is_stale(member)}
         self.size = 0
@@ -213,6 +214,7 @@ class _Draft:
                 continue
             if member.held_at:
                 requests.append((member.held_at, not 0 < member.ready_at <= member.held_at))
+                self.used.append(member.held_at)
             self._count_end(member)
             if member.state in (MemberState.HELD, MemberState.ENDING, MemberState.FAILED):
                 del self.granted[number]
@@ -274,13 +276,18 @@ class _Draft:
             self._withdraw(number, self.end_request(Reason.SURPLUS))
 
     def grant(self, *, is_blocked: bool) -> None:
-        """Grant new numbers up to the target. Stale members are replaced within the surge."""
+        """Grant new numbers up to the target. Stale members are replaced within the surge.
+
+        The refill time of a replacement counts from the request that took a member, because the pool lacks it from then
+        on. After an outage, that request may be too old to say anything about the refill time.
+        """
         if is_blocked:
             return
         fresh = sum(number not in self.stale for number in self.granted)
         room = self.size + surge(self.size) - len(self.granted)
+        used, earliest = iter(sorted(self.used)), self.now - self.demand.refill_ms
         for _ in range(min(self.size - fresh, room)):
-            self.granted[self.next] = self.now
+            self.granted[self.next] = min(max(next(used, self.now), earliest), self.now)
             self.next += 1
 
     def _has_template(self, number: int) -> bool:

@@ -58,7 +58,7 @@ def append(rows: Rows, who: Actor, action: str, what: str, spec: str | bytes = "
         what: The object, as in its path.
         spec: The stored spec; the entry contains its digest.
     """
-    found = rows.execute(rows.select(audit_heads)).one_or_none()
+    found = rows.find(audit_heads)
     head = ChainHead(found.number, found.digest) if found is not None else ChainHead()
     data = spec.encode() if isinstance(spec, str) else spec
     entry = ChainEntry(
@@ -98,7 +98,7 @@ class Audit:
         def work(rows: Rows) -> Any:
             query = rows.select(audit).where(audit.c.number > after).order_by(audit.c.number).limit(limit)
             found = [{name: getattr(row, name) for name in ChainEntry.__struct_fields__} for row in rows.execute(query)]
-            head = rows.execute(rows.select(audit_heads)).one_or_none()
+            head = rows.find(audit_heads)
             last = ChainHead(head.number, head.digest) if head is not None else ChainHead()
             return {"entries": found, "head": last}
 

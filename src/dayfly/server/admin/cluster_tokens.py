@@ -63,7 +63,7 @@ async def authenticate(store: Store, token: str, ip: str) -> ClusterCaller | Non
 
 def find(rows: Rows, id_: str) -> Row[Any] | None:
     """Return a token's row."""
-    return rows.execute(rows.select(cluster_tokens).where(cluster_tokens.c.id == id_)).one_or_none()
+    return rows.find(cluster_tokens, id=id_)
 
 
 def list_for(rows: Rows, cluster: str) -> list[Row[Any]]:

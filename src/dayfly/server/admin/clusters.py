@@ -235,7 +235,7 @@ class Clusters:
 
 def find(rows: Rows, name: str) -> Row[Any] | None:
     """Return a cluster's row."""
-    return rows.execute(rows.select(clusters).where(clusters.c.name == name)).one_or_none()
+    return rows.find(clusters, name=name)
 
 
 def names(rows: Rows) -> set[str]:

@@ -78,8 +78,7 @@ class StoredKeys:
 
     async def _read_row(self, id_: str) -> Row[Any] | None:
         """Return the row of a key that has not expired."""
-        query = lambda rows: rows.execute(rows.select(api_keys).where(api_keys.c.id == id_)).one_or_none()  # noqa: E731
-        row = await self._org_store.read(query)
+        row = await self._org_store.look_up(lambda rows: rows.find(api_keys, id=id_))
         return None if row is None or (row.expires_at is not None and row.expires_at <= now_ms()) else row
 
 
@@ -187,7 +186,7 @@ async def create_organisation(store: Store, org: str) -> str | None:
     """
 
     def work(rows: Rows) -> str | None:
-        if rows.execute(rows.select(organisations)).one_or_none() is not None:
+        if rows.find(organisations) is not None:
             return None
         rows.insert(organisations, {"display_name": org, "created_at": now_ms()})
         who = Actor(org, "init", "dayfly server init")
@@ -205,7 +204,7 @@ async def create_admin_key(store: Store, org: str) -> str | None:
     """
 
     def work(rows: Rows) -> str | None:
-        if rows.execute(rows.select(organisations)).one_or_none() is None:
+        if rows.find(organisations) is None:
             return None
         return create(rows, "recovery", Role.ADMIN, who=Actor(org, "admin-key", "dayfly server admin-key"))[0]
 

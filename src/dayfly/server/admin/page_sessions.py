@@ -121,8 +121,7 @@ class PageSessions:
         # A cookie may contain an escaped NUL, which PostgreSQL does not accept.
         if not (id_ and secret and given.isascii() and given.isprintable()):
             return None
-        query = lambda rows: rows.execute(rows.select(table).where(table.c.id == id_)).one_or_none()  # noqa: E731
-        row = await self._all_orgs.read(query)
+        row = await self._all_orgs.look_up(lambda rows: rows.find(table, id=id_))
         if row is None or not hmac.compare_digest(callers.digest(secret).hex(), getattr(row, column)):
             return None
         return row if row.expires_at > now_ms() else None

@@ -110,7 +110,7 @@ class Reports:
         """Return the newest report; with `after` and `wait`, wait for one that is newer than that version."""
         after, seconds = read_number(request, "after", 0), read_wait(request)
         subject = await self._subject(request)
-        if subject.link is not None and subject.record is not None:
+        if seconds and subject.link is not None and subject.record is not None:
             who = callers.get_caller(request)
             with self._slots.acquire(who.org, who.key_id, seconds):
                 await self._wait_unless_closing(subject.link.state.wait_for_change(subject.uid, after, seconds))
@@ -224,9 +224,9 @@ class Reports:
             record = None
         tombstone: Tombstone | None = None
         if record is None:
-            tombstone = callers.keep_visible(
-                who, await self._store.for_org(who.org).read(lambda rows: tombstones.find(rows, self._kind, name, uid))
-            )
+            org_store = self._store.for_org(who.org)
+            ended = await org_store.look_up(lambda rows: tombstones.find(rows, self._kind, name, uid))
+            tombstone = callers.keep_visible(who, ended)
         known: RunRecord[Any] | Tombstone | None = record or tombstone
         if known is None:
             raise RequestError(404, self._kind.not_found)

@@ -200,14 +200,15 @@ def resolve(rows: Rows, reference: str, allows: Allows | None = None) -> Plugin 
         UnreadableError: this version of Dayfly cannot read it.
     """
     name, version = semver.split_reference(reference)
-    query = rows.select(plugins.c.version).where(plugins.c.name == name)
-    known = [each for each in rows.execute(query).scalars() if allows is None or allows(f"{name}@{each}")]
-    if version == semver.LATEST and known:
-        version = max(known, key=semver.order)
-    if version not in known:
+    if version == semver.LATEST:
+        query = rows.select(plugins.c.version).where(plugins.c.name == name)
+        known = [each for each in rows.execute(query).scalars() if allows is None or allows(f"{name}@{each}")]
+        version = max(known, key=semver.order, default=version)
+    elif allows is not None and not allows(f"{name}@{version}"):
         return None
-    spec = rows.select(plugins.c.spec).where(plugins.c.name == name, plugins.c.version == version)
-    return _decode_plugin(name, version, rows.execute(spec).scalar_one())
+    query = rows.select(plugins.c.spec).where(plugins.c.name == name, plugins.c.version == version)
+    spec = rows.execute(query).scalar_one_or_none()
+    return _decode_plugin(name, version, spec) if spec is not None else None
 
 
 def add_parents(rows: Rows, known: Mapping[tuple[str, str], Plugin]) -> dict[tuple[str, str], Plugin]:

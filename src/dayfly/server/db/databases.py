@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 BUSY_MS = 5_000
 # Connections of one server to PostgreSQL, and threads that use them.
 POSTGRES_POOL_SIZE = 8
-# Reading connections to a SQLite file: a small query does not wait for a large one.
+# Threads that read a SQLite file: a small query does not wait for a large one. The event loop has a connection, too.
 SQLITE_READERS = 4
 CONNECT_TIMEOUT_S = 10
 LOCK_TIMEOUT_MS = 10_000
@@ -161,7 +161,7 @@ def create_engines(url: URL) -> Engines:
     if is_sqlite(url):
         # Specs may contain confidential values, so only the owner may read the file, from its creation on.
         os.close(os.open(str(url.database), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-        reading = _create_sqlite_engine(str(url.database), "BEGIN", SQLITE_READERS, "query_only=ON")
+        reading = _create_sqlite_engine(str(url.database), "BEGIN", SQLITE_READERS + 1, "query_only=ON")
         writing = _create_sqlite_engine(str(url.database), "BEGIN IMMEDIATE", 1)
         return Engines(reading, writing, writing, SQLITE_READERS)
     engine = create_engine(

@@ -6,13 +6,14 @@ row-level security (`databases.set_org`).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, CursorResult, Executable, Table
+    from sqlalchemy import Connection, CursorResult, Executable, Row, Table
 
 NO_ORG = ""
 """The organisation of queries outside all organisations: PostgreSQL shows them no rows."""
@@ -36,6 +37,11 @@ class Rows:
             query = query.where(table.c.org == self.org)
         return query
 
+    def find(self, table: Table, **values: object) -> Row[Any] | None:
+        """Return the organisation's only row whose columns have these values; None if there is none."""
+        owner = {} if self.org == ALL_ORGS else {"org": self.org}
+        return self.connection.execute(_select_by(table, *owner, *values), {**owner, **values}).one_or_none()
+
     def insert(self, table: Table, values: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Insert rows for the organisation."""
         rows = [values] if isinstance(values, Mapping) else values
@@ -57,3 +63,8 @@ class Rows:
         """Execute a query that was built by these methods."""
         found: CursorResult[Any] = self.connection.execute(query)
         return found
+
+
+@functools.cache  # most of the time of such a query would be needed to build it
+def _select_by(table: Table, *columns: str) -> sa.Select[Any]:
+    return sa.select(table).where(*(table.c[name] == sa.bindparam(name) for name in columns))

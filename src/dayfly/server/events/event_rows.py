@@ -87,7 +87,7 @@ def delete_obsolete(rows: Rows) -> None:
 
 def acquire_lease(rows: Rows, name: str, holder: str, now: int, until: int) -> bool:
     """Acquire or renew the lease of a duty; return whether `holder` has it until `until` (Unix milliseconds)."""
-    row = rows.execute(rows.select(leases).where(leases.c.name == name)).one_or_none()
+    row = rows.find(leases, name=name)
     if row is None:
         rows.insert(leases, {"org": ALL_ORGS, "name": name, "holder": holder, "until": until})
         return True

@@ -90,8 +90,7 @@ def read_all(rows: Rows) -> list[LeakRecord]:
 
 def find(rows: Rows, cluster: str, name: str) -> LeakRecord | None:
     """Return a check; None if it is not known."""
-    query = rows.select(table).where(table.c.cluster == cluster, table.c.name == name)
-    row = rows.execute(query).one_or_none()
+    row = rows.find(table, cluster=cluster, name=name)
     return _record(row) if row is not None else None
 
 

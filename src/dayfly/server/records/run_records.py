@@ -240,7 +240,7 @@ def find(rows: Rows, kind: RunKind[S], name: str) -> RunRecord[S] | None:
     Raises:
         UnreadableError: this version cannot read it.
     """
-    row = rows.execute(rows.select(kind.table).where(kind.table.c.name == name)).one_or_none()
+    row = rows.find(kind.table, name=name)
     return _decode(kind, row) if row is not None else None
 
 
@@ -390,14 +390,15 @@ def save(rows: Rows, record: RunRecord[S], *, declares: bool = True) -> RunRecor
         if rows.execute(this.values(row)).rowcount == 0:
             raise WriteConflictError(f"{record.kind.noun} {record.name} has changed since it was read")
     if isinstance(record.spec, SandboxSpec):
-        _save_references(rows, record.uid, record.spec, declares=declares)
+        _save_references(rows, record, record.spec, declares=declares)
     elif isinstance(record.spec, ResourcePoolSpec):
         pool_versions.save(rows, record.uid, record.spec)
     return msgspec.structs.replace(record, revision=record.revision + 1)
 
 
-def _save_references(rows: Rows, uid: str, spec: SandboxSpec, *, declares: bool) -> None:
-    for table in (tables.sandbox_plugins, tables.sandbox_baselines):
+def _save_references(rows: Rows, record: RunRecord[Any], spec: SandboxSpec, *, declares: bool) -> None:
+    uid = record.uid
+    for table in (tables.sandbox_plugins, tables.sandbox_baselines) if record.revision else ():
         rows.execute(rows.delete(table).where(table.c.uid == uid))
     plugins = [(each.name, *semver.split_name(each.plugin)) for each in spec.resources if each.plugin]
     rows.insert(

@@ -239,7 +239,7 @@ class RunService(Generic[S]):
 
     async def find(self, who: Requester, name: str) -> RunRecord[S] | None:
         """Return the record of that name; None if its run has ended or the key's scope excludes it."""
-        record = await self._store.for_org(who.org).read(lambda rows: run_records.find(rows, self.kind, name))
+        record = await self._store.for_org(who.org).look_up(lambda rows: run_records.find(rows, self.kind, name))
         if record is not None and self._has_ended(record):
             async with self.lock(who.org, name):
                 record = await self.current(who.org, name)
@@ -262,7 +262,7 @@ class RunService(Generic[S]):
 
     async def current(self, org: str, name: str) -> RunRecord[S] | None:
         """Return the stored record; None after archiving it if its run has ended. The caller holds its lock."""
-        record = await self._store.for_org(org).read(lambda rows: run_records.find(rows, self.kind, name))
+        record = await self._store.for_org(org).look_up(lambda rows: run_records.find(rows, self.kind, name))
         return None if record is None or await self._sync.is_over(record) else record
 
     async def mark_ended(
@@ -403,10 +403,8 @@ class RunService(Generic[S]):
             if record is None:
                 # A client repeats a request whose answer was lost, and must get the same answer.
                 org_store = self._store.for_org(who.org)
-                if (
-                    callers.keep_visible(who, await org_store.read(lambda rows: tombstones.find(rows, self.kind, name)))
-                    is None
-                ):
+                ended = await org_store.look_up(lambda rows: tombstones.find(rows, self.kind, name))
+                if callers.keep_visible(who, ended) is None:
                     raise RequestError(404, self.kind.not_found)
                 return
             if abandonment is not None and not abandonment.forced:
