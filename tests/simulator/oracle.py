@@ -27,7 +27,7 @@ from dayfly.plan.actions import (
     Stopped,
     Void,
 )
-from dayfly.plan.world import Running, Unclear, World
+from dayfly.plan.world import Running, Unclear
 from dayfly.spec.lifecycle import LifecycleEvent
 from dayfly.spec.run import Phase, Run, State, UnitRecord
 
@@ -407,10 +407,14 @@ class Oracle:
             raise Violation(14, f"the ledger forgets a run that is {self.run.phase}")
         self.gone = True
 
-    def told(self, world: World, decision: Decision) -> None:
-        """Check a decision: it must have a move, an effect or a wait, and must report unknown outcomes."""
+    def told(self, scene: Scene, decision: Decision) -> None:
+        """Check a decision: it must have a move, an effect or a wait, and must report unknown outcomes.
+
+        The ledger or the owner's forks may have changed since the scene was observed. Another turn follows then.
+        """
+        world, seen = scene.world, {step.id: step.generation for step in scene.plan.kept.values()}
         silent = not (decision.moves or decision.effects or decision.waits)
-        if silent and world.run.seq == self.run.seq and not self.at_rest():
+        if silent and world.run.seq == self.run.seq and seen == self.wished and not self.at_rest():
             raise Violation(0, "no move, no effect and no wait, and the run is not at rest")
         if world.run.abandon is not None or world.run.phase in (Phase.CLEANED, Phase.ABANDONED):
             return

@@ -355,7 +355,7 @@ class Simulation(abc.ABC):
                     )
         if any(wait.reason == "WaitingForSlot" for wait in decision.waits) and self.free_slots(self.oracle.run):
             server.dirty = True  # a host with a free slot checks the waiting runs again
-        self.oracle.told(scene.world, decision)
+        self.oracle.told(scene, decision)
         self.turns += 1
         if self.turns % 16 == 5 and decide(scene.plan, scene.world, scene.now) != decision:
             raise Violation(0, "the same world was decided in two ways")
