@@ -188,12 +188,8 @@ async def test_abandoned_pool_keeps_only_its_damaged_member(machine, damaged):
     await machine.state("postgres/drop", "retrying", other)
     await machine.host.abandon("p", STOP)
     await machine.gone(other)
-
-    def only_damaged():
-        units = [(unit.id, unit.state, unit.reason) for unit in machine.report("p").units]
-        return units == [(f"p-{damaged}", "unknown", "LedgerLost")]
-
-    await until(only_damaged, lambda: machine.report("p"))
+    units = {unit.id: (unit.state, unit.reason) for unit in machine.report("p").units}
+    assert units == {f"p-{damaged}": ("unknown", "LedgerLost")}
     assert not machine.host.has_ended("p")
     await changed(machine, "UPDATE run SET ledger = ? WHERE uid = ?", whole, broken)
     await machine.gone("p")

@@ -76,7 +76,7 @@ async def test_ready_member_replaces_the_former_one_in_one_commit(machine):
     assert run.seq == before.seq + 1
     assert [run.unit(name).attempt for name in ("db/make", "db/seed")] == [2, 2]
     assert machine.values("a") == {"db/make.url": identity(other).encode()}
-    await until(lambda: machine.host.has_ended(former))
+    await machine.gone(former)
     assert machine.lines().count(f"+ drop {identity(former)}") == 1
     assert [each.key for each in machine.stored(other).run.holders] == [("a", "db")]
     await machine.finish("a")
@@ -91,7 +91,7 @@ async def test_member_is_created_if_none_is_ready(machine):
     await reset(machine)
     other = await replaced(machine, former)
     assert former == member_id("a", "db")
-    await until(lambda: machine.host.has_ended(former))
+    await machine.gone(former)
     await reset(machine)
     third = await replaced(machine, other)
     assert machine.values("a") == {"db/make.url": identity(third).encode()}
@@ -123,7 +123,7 @@ async def test_reset_before_the_resource_is_ready_takes_effect_later(machine):
     await until(lambda: machine.stored("a") and machine.stored("a").run.unit("db/make").ref)
     former = machine.stored("a").run.unit("db/make").ref
     assert await reset(machine, name=machine.stored(former).run.target.name) is Verdict.TAKEN
-    await until(lambda: machine.host.has_ended(former))
+    await machine.gone(former)
     await machine.ready("a")
     other = member(machine)
     assert other != former
@@ -179,5 +179,5 @@ async def test_sandbox_that_ends_during_a_replacement_leaves_nothing(machine):
     await reset(machine)
     await machine.host.stop("a", EndRequest(at=1, reason="Deleted"), known=True)
     await machine.gone("a")
-    await until(lambda: machine.host.has_ended(former))
+    await machine.gone(former)
     assert len(drops(machine)) == len(set(drops(machine)))
