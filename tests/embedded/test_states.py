@@ -193,7 +193,8 @@ async def test_unlocked_write_is_read_by_the_delete_step(keeping):
 
 
 async def test_refused_state_fails_create_and_holds_up_delete(keeping):
-    await keeping.host.offer(doc.offer(doc.resource("r", [stateful("make")], [stateful("drop")])))
+    drop = stateful("drop", backoff_ms=60_000)  # no second attempt replaces the message of the first
+    await keeping.host.offer(doc.offer(doc.resource("r", [stateful("make")], [drop])))
     told = await begun(keeping)
     assert (await asked(told, "POST", SECRET, "?ID=other"))[0] == 409
     go(keeping)

@@ -218,7 +218,9 @@ class TestAgainstRealServer:
                 agreed += await self._agree(client, drawn(dice, patch=False), drawn(dice, patch=True), seed)
         finally:
             await client.close()
-        assert agreed > len(seeds) // 2, "too many patches were refused"
+        # More than half of all 400 are not refused, and of a random half of them at least two fifths.
+        least = 0.5 if SELECTION.is_complete else 0.4
+        assert agreed > least * len(seeds), "too many patches were refused"
 
     async def _agree(self, client: KubeClient, base: dict[str, Any], patch: dict[str, Any], seed: int) -> bool:
         """Return whether the case was useful: it was not if both refused."""

@@ -45,6 +45,7 @@ from dayfly.execute.process.attempt_storage import open_storage, remove_storage,
 from dayfly.execute.process.ci_marks import without_ci_marks
 from dayfly.execute.process.launch import ContainerStarter, ProcessStarter
 from dayfly.execute.tracing import Tracer
+from dayfly.execute.turn import Scene
 from dayfly.lib.clock import clock_offset_ms, now_ms
 from dayfly.lib.tasks import cancel_and_wait
 from dayfly.link import run_queries, wire
@@ -57,7 +58,7 @@ from dayfly.spec.lifecycle import Lifecycle, Target, Unit, digest
 from dayfly.spec.report import RunReport
 from dayfly.spec.routing.routing_keys import Forms
 from dayfly.spec.run import EndRequest, Phase, Run
-from dayfly.spec.run_data import HistoryEntry, LogInfo, RunEndpoint, Value
+from dayfly.spec.run_data import HistoryEntry, LogInfo, Value
 from dayfly.spec.workload import Workload
 
 log = logging.getLogger(__name__)
@@ -416,7 +417,18 @@ class EmbeddedHost:
 
     def report(self, uid: str) -> RunReport | None:
         """Return the report of a run, or its last report if it has ended; None if the run is unknown."""
-        return None if (status := self.run_status(uid)) is None else status.report
+        return self._report(uid, self._engine.scene(uid))
+
+    def _report(self, uid: str, scene: Scene | None) -> RunReport | None:
+        """Return the report of a run; `scene` is its scene now, None if it has none."""
+        if scene is not None:
+            error = self._writer.write_error
+            report = live_report(scene, self._baselines, routes=self.routes, write_error=error)
+            return with_members(report, scene.world.run, scene.plan.documents, self._find_member)
+        if (pool := self.keeper.report(uid)) is not None:
+            return pool
+        last = self._engine.reader.ended_run(uid)
+        return None if last is None else last_report(last, self.report)
 
     def _find_member(self, uid: str) -> HeldMember | None:
         if (found := self._members.find(uid)) is not None:
@@ -431,18 +443,10 @@ class EmbeddedHost:
     def run_status(self, uid: str) -> RunStatus | None:
         """Return the state and endpoints of a run, or its last state if it has ended; None if the run is unknown."""
         scene = self._engine.scene(uid)
-        endpoints: tuple[RunEndpoint, ...] = ()
-        if scene is not None:
-            error = self._writer.write_error
-            report = live_report(scene, self._baselines, routes=self.routes, write_error=error)
-            report = with_members(report, scene.world.run, scene.plan.documents, self._find_member)
-            endpoints = live_endpoints(scene, self._baselines, partial(self._engine.ports.find, uid))
-        elif (pool := self.keeper.report(uid)) is not None:
-            report = pool
-        elif (last := self._engine.reader.ended_run(uid)) is not None:
-            report = last_report(last, self.report)
-        else:
+        if (report := self._report(uid, scene)) is None:
             return None
+        port = partial(self._engine.ports.find, uid)
+        endpoints = live_endpoints(scene, self._baselines, port) if scene is not None else ()
         return RunStatus(uid=uid, seq=self.version(uid), report=report, endpoints=endpoints)
 
     def version(self, uid: str) -> int:
