@@ -1,8 +1,8 @@
 """The store: opens and migrates the database, and executes transactions with retries.
 
-Each call of `read` and `write` is one transaction. When `write` returns, the transaction is durable; when it raises,
-nothing was written. The function that it executes may be called more than once, because conflicting transactions are
-retried. Queries are in the packages that use them.
+Each call of `read`, `look_up` and `write` is one transaction. When `write` returns, the transaction is durable; when it
+raises, nothing was written. The function that it executes may be called more than once, because conflicting
+transactions are retried. Queries are in the packages that use them.
 """
 
 from __future__ import annotations
