@@ -7,6 +7,7 @@ import contextlib
 import sqlite3
 import subprocess
 import sys
+import threading
 
 import msgspec
 import pytest
@@ -140,6 +141,28 @@ async def test_failed_transaction_writes_nothing(store):
     with pytest.raises(WriteConflictError):
         await org_store.write(twice)
     assert await org_store.read(lambda rows: rows.execute(rows.select(clusters)).all()) == []
+
+
+async def test_look_up_waits_for_no_other_reader(tmp_path):
+    store, released = Store.open(tmp_path / "store.db"), threading.Event()
+    try:
+        readers = [asyncio.ensure_future(store.read(lambda _: released.wait(60))) for _ in range(20)]
+        await asyncio.sleep(0)
+        found = await store.for_org("acme").look_up(lambda rows: rows.find(clusters, name="none"))
+        assert (found, released.is_set()) == (None, False)
+        released.set()
+        assert all(await asyncio.gather(*readers))
+    finally:
+        released.set()
+        store.close()
+
+
+async def test_row_of_another_organisation_is_not_found(store):
+    for org in ("acme", "bolt"):
+        await store.for_org(org).write(lambda rows: rows.insert(clusters, {"name": f"of-{rows.org}", "created_at": 1}))
+    find = lambda rows: rows.find(clusters, name="of-acme")  # noqa: E731
+    found = [await store.for_org(org).look_up(find) for org in ("acme", "bolt")]
+    assert [row is not None for row in found] == [True, False]
 
 
 async def test_write_notifies_even_when_it_fails(store):
