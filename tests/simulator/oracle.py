@@ -410,7 +410,7 @@ class Oracle:
     def told(self, scene: Scene, decision: Decision) -> None:
         """Check a decision: it must have a move, an effect or a wait, and must report unknown outcomes.
 
-        The ledger or the owner's forks may have changed since the scene was observed. Another turn follows then.
+        An operator's cache may be older than the ledger or the owner's forks. Another turn follows then.
         """
         world, seen = scene.world, {step.id: step.generation for step in scene.plan.kept.values()}
         silent = not (decision.moves or decision.effects or decision.waits)

@@ -287,7 +287,8 @@ class _Draft:
         room = self.size + surge(self.size) - len(self.granted)
         used, earliest = iter(sorted(self.used)), self.now - self.demand.refill_ms
         for _ in range(min(self.size - fresh, room)):
-            self.granted[self.next] = min(max(next(used, self.now), earliest), self.now)
+            at = next(used, self.now)
+            self.granted[self.next] = at if earliest <= at <= self.now else self.now
             self.next += 1
 
     def _has_template(self, number: int) -> bool:
